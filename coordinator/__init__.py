@@ -1,0 +1,1 @@
+"""The left wing: intake, ledger, planning, scheduling, results."""

@@ -1,0 +1,167 @@
+"""What passes between intake, ledger, backlog and results inside the coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from fleet.job import Finish, JobState, RequestState, Sampling, Task
+
+
+class Shape(IntEnum):
+    """How a request's rows make its answer."""
+
+    #: every part is an answer (one for most requests, several for a list of prompts)
+    EACH = 0
+    #: parts are summarized, then their summaries, until one is left: the last part is the answer
+    REDUCE = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a request came from, for errors."""
+
+    file: str
+    #: 1-based line, row or, in a folder, file number
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRow:
+    """A computation as intake makes it."""
+
+    #: 16 bytes, see `fleet.job.KeyMaker`
+    key: bytes
+    #: whole prompt, uint32 little endian
+    tokens: bytes
+    max_tokens: int
+    sampling: Sampling
+
+    @property
+    def length(self) -> int:
+        """Prompt tokens."""
+        return len(self.tokens) // 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRequest:
+    """One line of the backlog after intake: rows to compute, or an error."""
+
+    #: None for a line too broken to have one
+    custom_id: str | None
+    source: Source
+    #: empty exactly when `error` is set
+    rows: tuple[NewRow, ...] = ()
+    error: str | None = None
+    shape: Shape = Shape.EACH
+    #: JSON object of the input's other fields, carried through to a flat output line; empty for none
+    extra: str = ""
+    #: the request's url, which names the response's form, for an OpenAI batch line; empty for other inputs
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What identifies a job: the same command gives an equal spec, and takes the same job up again."""
+
+    task: Task
+    #: as given, for people
+    model: str
+    #: sha256 of the weight files, hex
+    model_hash: str
+    #: absolute paths, or "-"
+    inputs: tuple[str, ...]
+    #: absolute path, or "-"
+    output: str
+    #: JSON object of every option that changes which rows there are or what they answer
+    options: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """A job as the ledger has it."""
+
+    id: int
+    spec: JobSpec
+    state: JobState
+    #: unix seconds
+    created: float
+    #: True once every line of the input is in the ledger
+    intake_complete: bool
+    #: says whether the input files are still those taken in (size and mtime of each)
+    signature: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRow:
+    """A row still to be computed, as much of it as planning needs."""
+
+    id: int
+    #: prompt tokens
+    length: int
+    max_tokens: int
+    #: the ledger's id of its sampling group
+    sampling: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRow:
+    """A row as a shard needs it."""
+
+    id: int
+    key: bytes
+    #: uint32, little endian
+    tokens: bytes
+    max_tokens: int
+    sampling: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How far a job is."""
+
+    requests: int = 0
+    done: int = 0
+    error: int = 0
+    quarantined: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def failed(self) -> int:
+        """Requests that ended without an answer."""
+        return self.error + self.quarantined
+
+    @property
+    def open(self) -> int:
+        """Requests without a terminal state."""
+        return self.requests - self.done - self.failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One row's outcome inside a request."""
+
+    text: str
+    finish: Finish
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A request with its outcome, as results writes it."""
+
+    ordinal: int
+    custom_id: str | None
+    source: Source
+    state: RequestState
+    error: str | None
+    extra: str
+    url: str
+    shape: Shape
+    #: parts in order, those that are done
+    parts: tuple[Part, ...] = field(default=())

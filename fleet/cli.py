@@ -1,0 +1,85 @@
+"""The `fleet` command: a table of commands; the module of a command is imported when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fleet import __version__
+from fleet.errors import Exit, FleetError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: the module offers `add_arguments(parser)` and `main(args) -> int`."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "run": Command("coordinator.commands.run", "run a backlog on this machine and write every answer to a file"),
+    "jobs": Command("coordinator.commands.jobs", "list the jobs recorded in the state folder"),
+    "results": Command("coordinator.commands.results", "write the answers a job has so far"),
+    "cancel": Command("coordinator.commands.cancel", "stop working on a job; what it has is kept"),
+    "clean": Command("coordinator.commands.clean", "forget ended jobs and free the disk they use"),
+    "demo": Command("coordinator.commands.demo", "summarize a real corpus with a small model made here"),
+}
+
+EPILOG = """\
+start here:  fleet demo
+             fleet run generate prompts.jsonl -m MODEL -o answers.jsonl
+
+exit codes:  0 ok, 1 error, 2 usage, 3 finished with failed requests, 130 interrupted (says how to go on)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parses `argv`, calls the command, turns a FleetError into one sentence on stderr and its exit code."""
+    args_in = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(args_in)
+    except FleetError as error:
+        print(f"fleet: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        print("fleet: interrupted", file=sys.stderr)
+        return int(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; nothing to tell it
+        return int(Exit.OK)
+
+
+def _dispatch(argv: list[str]) -> int:
+    name = argv[0] if argv else ""
+    if name not in COMMANDS:
+        _top_parser().parse_args(argv or ["--help"])
+        return int(Exit.USAGE)
+    command = COMMANDS[name]
+    module = importlib.import_module(command.module)
+    parser = argparse.ArgumentParser(
+        prog=f"fleet {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    status: int = module.main(parser.parse_args(argv[1:]))
+    return status
+
+
+def _top_parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    table = "\n".join(f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="fleet",
+        usage="fleet COMMAND ...   (fleet COMMAND --help tells all about one)",
+        description=f"Runs a backlog of prompts on your Macs with MLX, overnight and without losing one.\n\n{table}",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"mlx-fleet {__version__}")
+    parser.add_argument("command", choices=list(COMMANDS), help=argparse.SUPPRESS)
+    return parser

@@ -1,0 +1,54 @@
+"""Where things live on disk, and the timings both wings must agree on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+#: A worker renews its lease this often, seconds.
+BEAT_S = 3.0
+#: A lease not renewed for this long is lost, seconds; read by PTTL, never by comparing two clocks.
+LEASE_TTL_S = 12.0
+#: Finished rows leave an agent this often, seconds.
+FLUSH_S = 2.0
+#: An engine whose loop gives no Pulse for this long is stalled and replaced, seconds.
+STALL_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class StateDir:
+    """The folder that holds one coordinator's record."""
+
+    root: Path
+
+    @classmethod
+    def default(cls) -> StateDir:
+        """`$XDG_STATE_HOME/fleet`, `~/.local/state/fleet` without it."""
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return cls(Path(base) / "fleet")
+
+    @property
+    def ledger(self) -> Path:
+        """The SQLite file."""
+        return self.root / "ledger.sqlite"
+
+    @property
+    def lock(self) -> Path:
+        """Held exclusively by the process that works on this folder."""
+        return self.root / "lock"
+
+    @property
+    def pids(self) -> Path:
+        """JSON lines `{pid, started, role}` of the processes started here, to clear after a kill -9."""
+        return self.root / "pids"
+
+    @property
+    def logs(self) -> Path:
+        """Log files of the broker, the worker and the engine; none holds a prompt's text."""
+        return self.root / "log"
+
+    def make(self) -> None:
+        """Creates the folder, private to its owner."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.logs.mkdir(exist_ok=True, mode=0o700)

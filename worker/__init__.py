@@ -1,0 +1,1 @@
+"""The right wing: one machine's supervisor, agent and MLX engine."""
