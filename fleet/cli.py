@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parses `argv`, calls the command, turns a FleetError into one sentence on stderr and its exit code."""
     args_in = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(args_in)
+        try:
+            return _dispatch(args_in)
+        finally:
+            sys.stdout.flush()  # here, where a reader that went away can still be met
     except FleetError as error:
         print(f"fleet: {error}", file=sys.stderr)
         return int(error.exit_code)
@@ -49,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("fleet: interrupted", file=sys.stderr)
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; nothing to tell it
+        # The reader went away: nobody is left to tell, and Python's own flush at exit must find a place to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
 
 

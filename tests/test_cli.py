@@ -114,7 +114,8 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "fleet", "--help"]
-    answer = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    answer = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, env=buffered)
     os.close(writer)
     assert (answer.returncode, answer.stderr) == (0, "")
 
