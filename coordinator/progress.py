@@ -1,0 +1,127 @@
+"""How far a run is, on stderr: a bar on a terminal, a plain line every few seconds elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from coordinator.controller import RunView
+
+#: Seconds between two plain lines; a log of a night then stays readable.
+LINE_S = 5.0
+
+
+class Progress(Protocol):
+    """Shows views of a run until closed."""
+
+    def show(self, view: RunView) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_progress(stream: TextIO, *, quiet: bool) -> Progress:
+    """The kind that fits the stream."""
+    if quiet:
+        return Silent()
+    return Bar(stream) if stream.isatty() else Lines(stream)
+
+
+class Silent:
+    """Shows nothing."""
+
+    def show(self, view: RunView) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Lines:
+    """A line when the state changes and every LINE_S; the last view is always shown."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._due_s = 0.0
+        self._state = ""
+        self._unseen: RunView | None = None
+
+    def show(self, view: RunView) -> None:
+        """Writes a line when one is due."""
+        now = self._clock()
+        if view.state == self._state and now < self._due_s:
+            self._unseen = view
+            return
+        self._write(view)
+        self._due_s = now + LINE_S
+        self._state = view.state
+
+    def close(self) -> None:
+        """Writes the last view, where it was not."""
+        if self._unseen is not None:
+            self._write(self._unseen)
+
+    def _write(self, view: RunView) -> None:
+        self._unseen = None
+        print(", ".join([view.state, *figures(view)]), file=self._stream, flush=True)
+
+
+class Bar:
+    """One line that is drawn again at each view; no thread of its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("{task.description:<13}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=Console(file=stream),
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task("starting", total=None, figures="")
+        self._bar.start()
+
+    def show(self, view: RunView) -> None:
+        """Draws the view."""
+        ended = view.counts.done + view.counts.failed
+        self._bar.update(
+            self._task,
+            description=view.state,
+            completed=ended,
+            total=view.counts.requests if view.intake_ended else None,
+            figures=", ".join(figures(view)),
+        )
+        self._bar.refresh()
+
+    def close(self) -> None:
+        """Leaves the last view on the screen."""
+        self._bar.stop()
+
+
+def figures(view: RunView) -> list[str]:
+    """What is worth saying of a view, each part a few words."""
+    counts = view.counts
+    ended = counts.done + counts.failed
+    parts = [f"{ended:,}/{counts.requests:,}{'' if view.intake_ended else '+'} requests"]
+    if counts.failed:
+        parts.append(f"{counts.failed:,} failed")
+    if view.output_tps > 0:
+        parts.append(f"{view.output_tps:,.0f} tok/s")
+        if counts.open:
+            parts.append(f"about {duration(view.left_s)} left")
+    return parts
+
+
+def duration(seconds: float) -> str:
+    """`1:05`, `2:03:00`, `3 d 4 h`."""
+    whole = max(round(seconds), 0)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,195 @@
+"""What a run did, for its end: as a few lines for a person, as a dict for `--json`. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from coordinator.progress import duration
+from coordinator.records import Answer
+from fleet.job import RequestState
+
+if TYPE_CHECKING:
+    from coordinator.local_run import RunResult
+
+#: Kinds of failure listed for a person; the errors file has them all.
+SHOWN_FAILURES = 8
+#: Kinds of failure told apart; a backlog that is broken in more ways is broken as a whole.
+MAX_KINDS = 200
+OTHER = "other reasons"
+
+#: What differs between two failures of one kind: quoted words and figures.
+_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,]*\d|\d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Requests that failed for one kind of reason."""
+
+    count: int
+    #: reason of the first one, in full
+    reason: str
+    #: custom_id of the first one, None where the line was too broken to have one
+    example: str | None
+    #: file:line of the first one
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What the end report needs of a job's answers."""
+
+    #: most frequent first
+    failures: tuple[Failure, ...] = ()
+    #: rows that the answered requests are made of, equal ones counted each time
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A run and its job, in figures."""
+
+    job: int
+    requests: int
+    done: int
+    failed: int
+    #: without a terminal state: only in a job that was cancelled
+    open: int
+    failures: tuple[Failure, ...]
+    #: tokens of all answered requests, whenever they were computed
+    input_tokens: int
+    output_tokens: int
+    #: rows computed in this run
+    computed_rows: int
+    #: rows that were known, from an earlier run or from an equal row
+    reused_rows: int
+    crashes: int
+    #: wall clock of this run, model loading included
+    seconds: float
+    #: tokens per wall second of this run
+    output_tps: float
+    prompt_tps: float
+    #: prompt positions computed only to make rows equally long, of all prompt positions computed; 0..1
+    padding: float
+    #: rows decoding together, on average over the decode steps; None when there were none
+    mean_batch: float | None
+    #: mean batch over the cap in force; None when there were no decode steps
+    occupancy: float | None
+    cap: int
+    #: why the model ran at batch 1, empty when it batched
+    single: str
+    #: most bytes the engine held at once
+    peak_bytes: int
+    #: "-" for stdout
+    output: str
+    #: where the failed requests are listed, None when there are none
+    errors: str | None
+
+
+def survey(answers: Iterable[Answer]) -> Survey:
+    """Groups failures by kind and counts rows, in one pass and bounded memory."""
+    kinds: dict[str, Failure] = {}
+    rows = 0
+    for answer in answers:
+        rows += len(answer.parts)
+        if answer.state in (RequestState.ERROR, RequestState.QUARANTINED):
+            _count(kinds, answer)
+    return Survey(failures=tuple(sorted(kinds.values(), key=lambda kind: -kind.count)), rows=rows)
+
+
+def _count(kinds: dict[str, Failure], answer: Answer) -> None:
+    reason = answer.error or "no reason recorded"
+    name = _PARTICULAR.sub("#", reason)
+    if name not in kinds and len(kinds) >= MAX_KINDS:
+        name, reason = OTHER, OTHER
+    known = kinds.get(name)
+    first = known or Failure(count=0, reason=reason, example=answer.custom_id, source=str(answer.source))
+    kinds[name] = Failure(count=first.count + 1, reason=first.reason, example=first.example, source=first.source)
+
+
+def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str | None) -> Report:
+    """The report of a run that ended."""
+    counts, total = result.counts, result.figures
+    return Report(
+        job=job,
+        requests=counts.requests,
+        done=counts.done,
+        failed=counts.failed,
+        open=counts.open,
+        failures=seen.failures,
+        input_tokens=counts.input_tokens,
+        output_tokens=counts.output_tokens,
+        computed_rows=result.computed,
+        reused_rows=max(seen.rows - result.computed, 0),
+        crashes=result.crashes,
+        seconds=result.seconds,
+        output_tps=total.output_tokens / result.seconds if result.seconds else 0.0,
+        prompt_tps=total.prompt_tokens / result.seconds if result.seconds else 0.0,
+        padding=total.padding_tokens / max(total.prompt_tokens + total.padding_tokens, 1),
+        mean_batch=total.step_rows / total.steps if total.steps else None,
+        occupancy=total.step_rows / total.step_cap if total.step_cap else None,
+        cap=result.cap,
+        single=result.single,
+        peak_bytes=total.peak_bytes,
+        output=output,
+        errors=errors,
+    )
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """The report as JSON has it."""
+    return asdict(report)
+
+
+def text(report: Report) -> str:
+    """The report as a person reads it, without a last newline."""
+    lines = [
+        _line("requests", _requests(report)),
+        *_failures(report.failures),
+        _line("tokens", f"{report.input_tokens:,} in, {report.output_tokens:,} out"),
+        _line("rows", _rows(report)),
+    ]
+    if report.mean_batch is not None and report.occupancy is not None:
+        speed = f"{report.output_tps:,.0f} tok/s out, {report.prompt_tps:,.0f} tok/s in"
+        batch = f"{report.mean_batch:.1f} rows on average, {report.occupancy:.0%} of the cap"
+        lines += [
+            _line("speed", f"{speed}, {duration(report.seconds)} with the loading of the model"),
+            _line("batch", f"{batch}, {report.padding:.1%} padding"),
+        ]
+    if report.single:
+        lines.append(_line("", f"one row at a time: {report.single}"))
+    if report.peak_bytes:
+        lines.append(_line("memory", f"{report.peak_bytes / 1e9:.2f} GB at most in the engine"))
+    lines.append(_line("output", "written to stdout" if report.output == "-" else report.output))
+    if report.errors:
+        lines.append(_line("errors", report.errors))
+    return "\n".join(lines)
+
+
+def _line(name: str, value: str) -> str:
+    return f"{name:<9} {value}".rstrip()
+
+
+def _requests(report: Report) -> str:
+    parts = [f"{report.done:,} of {report.requests:,} done", f"{report.failed:,} failed"]
+    if report.open:
+        parts.append(f"{report.open:,} left open")
+    return ", ".join(parts)
+
+
+def _rows(report: Report) -> str:
+    crashes = f", {report.crashes:,} engine crashes" if report.crashes else ""
+    return f"{report.computed_rows:,} computed, {report.reused_rows:,} reused{crashes}"
+
+
+def _failures(failures: tuple[Failure, ...]) -> list[str]:
+    lines = [
+        f"  {kind.count:>6,} x {kind.reason} (first: {kind.example or 'no id'}, {kind.source})"
+        for kind in failures[:SHOWN_FAILURES]
+    ]
+    rest = failures[SHOWN_FAILURES:]
+    if rest:
+        lines.append(f"  {sum(kind.count for kind in rest):>6,} x {len(rest)} more kinds of reason")
+    return lines

@@ -1,0 +1,96 @@
+"""Progress: a bar on a terminal, lines elsewhere, nothing when quiet."""
+
+import io
+
+import pytest
+
+from coordinator.controller import RunView
+from coordinator.progress import LINE_S, Bar, Lines, Silent, duration, figures, open_progress
+from coordinator.records import Counts
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def view(done: int = 3, *, failed: int = 0, tps: float = 250.0, ended: bool = True, state: str = "working") -> RunView:
+    counts = Counts(requests=10, done=done, error=failed)
+    return RunView(counts=counts, intake_ended=ended, output_tps=tps, left_s=65.0, state=state)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (view(), ["3/10 requests", "250 tok/s", "about 1:05 left"]),
+        (view(failed=2), ["5/10 requests", "2 failed", "250 tok/s", "about 1:05 left"]),
+        (view(ended=False, tps=0.0), ["3/10+ requests"]),
+        (view(10), ["10/10 requests", "250 tok/s"]),
+    ],
+)
+def test_figures_are_those_worth_saying(given: RunView, expected: list[str]) -> None:
+    assert figures(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(-1, "0:00"), (0.4, "0:00"), (65, "1:05"), (7380, "2:03:00"), (4 * 86400 + 3600 * 5, "4 d 5 h")],
+)
+def test_durations_read_as_people_write_them(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+def test_lines_come_every_few_seconds_and_when_the_state_changes() -> None:
+    stream, clock = io.StringIO(), Clock()
+    lines = Lines(stream, clock)
+    for done, state, passed_s in [(1, "a", 0.0), (2, "a", 0.5), (3, "b", 0.5), (4, "b", 0.5), (5, "b", LINE_S)]:
+        clock.now_s += passed_s
+        lines.show(view(done, state=state))
+    lines.close()
+    assert [line.split(" requests")[0] for line in stream.getvalue().splitlines()] == ["a, 1/10", "b, 3/10", "b, 5/10"]
+
+
+def test_the_last_view_is_never_lost() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, Clock())
+    lines.show(view(1))
+    lines.show(view(10))
+    lines.close()
+    assert stream.getvalue().splitlines()[-1] == "working, 10/10 requests, 250 tok/s"
+
+
+def test_a_terminal_gets_one_line_that_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = Terminal()
+    bar = open_progress(stream, quiet=False)
+    assert isinstance(bar, Bar)
+    bar.show(view(state="loading model"))
+    bar.show(view(10))
+    bar.close()
+    text = stream.getvalue()
+    assert "loading model" in text
+    assert "10/10 requests, 250 tok/s" in text
+    assert text.count("\n") <= 2
+
+
+def test_a_file_gets_lines_and_quiet_gets_nothing() -> None:
+    stream = Terminal()
+    assert isinstance(open_progress(io.StringIO(), quiet=False), Lines)
+    silent = open_progress(stream, quiet=True)
+    assert isinstance(silent, Silent)
+    silent.show(view())
+    silent.close()
+    assert stream.getvalue() == ""
