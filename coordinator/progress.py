@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -13,29 +14,34 @@ if TYPE_CHECKING:
 LINE_S = 5.0
 
 
-class Progress(Protocol):
-    """Shows views of a run until closed."""
+class Drawing(Protocol):
+    """One way to show views of a run."""
 
     def show(self, view: RunView) -> None: ...
 
     def close(self) -> None: ...
 
 
-def open_progress(stream: TextIO, *, quiet: bool) -> Progress:
-    """The kind that fits the stream."""
-    if quiet:
-        return Silent()
-    return Bar(stream) if stream.isatty() else Lines(stream)
+class Progress:
+    """What a run shows while it works; a context, so that the terminal is left in order."""
 
+    def __init__(self, *, quiet: bool, stream: TextIO | None = None) -> None:
+        stream = stream or sys.stderr
+        self.drawing: Drawing | None = None
+        if not quiet:
+            self.drawing = Bar(stream) if stream.isatty() else Lines(stream)
 
-class Silent:
-    """Shows nothing."""
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.drawing is not None:
+            self.drawing.close()
 
     def show(self, view: RunView) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
+        """Takes the newest view; what is drawn of it is the drawing's choice."""
+        if self.drawing is not None:
+            self.drawing.show(view)
 
 
 class Lines:

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from coordinator.controller import RunView
-from coordinator.progress import LINE_S, Bar, Lines, Silent, duration, figures, open_progress
+from coordinator.progress import LINE_S, Bar, Lines, Progress, duration, figures
 from coordinator.records import Counts
 
 
@@ -75,22 +75,34 @@ def test_a_terminal_gets_one_line_that_is_drawn_again(monkeypatch: pytest.Monkey
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     stream = Terminal()
-    bar = open_progress(stream, quiet=False)
-    assert isinstance(bar, Bar)
-    bar.show(view(state="loading model"))
-    bar.show(view(10))
-    bar.close()
+    with Progress(quiet=False, stream=stream) as progress:
+        assert isinstance(progress.drawing, Bar)
+        progress.show(view(state="loading model"))
+        progress.show(view(10))
     text = stream.getvalue()
     assert "loading model" in text
     assert "10/10 requests, 250 tok/s" in text
     assert text.count("\n") <= 2
 
 
-def test_a_file_gets_lines_and_quiet_gets_nothing() -> None:
+def test_a_file_gets_lines() -> None:
+    stream = io.StringIO()
+    with Progress(quiet=False, stream=stream) as progress:
+        assert isinstance(progress.drawing, Lines)
+        progress.show(view())
+        progress.show(view(4))
+    assert [line.split(" requests")[0] for line in stream.getvalue().splitlines()] == ["working, 3/10", "working, 4/10"]
+
+
+def test_quiet_shows_nothing() -> None:
     stream = Terminal()
-    assert isinstance(open_progress(io.StringIO(), quiet=False), Lines)
-    silent = open_progress(stream, quiet=True)
-    assert isinstance(silent, Silent)
-    silent.show(view())
-    silent.close()
+    with Progress(quiet=True, stream=stream) as progress:
+        progress.show(view())
     assert stream.getvalue() == ""
+
+
+def test_stderr_is_where_progress_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(quiet=False) as progress:
+        progress.show(view())
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "working, 3/10 requests, 250 tok/s, about 1:05 left\n")
