@@ -65,3 +65,7 @@ class InterruptedRunError(FleetError):
     """Raised when a person stopped the run; the text says how to go on."""
 
     exit_code = Exit.INTERRUPTED
+
+
+class RequestError(FleetError):
+    """Raised when one request of a backlog cannot be run; the sentence is shown after its file:line."""

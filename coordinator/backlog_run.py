@@ -1,0 +1,138 @@
+"""The whole of `fleet run`, from parsed flags to the exit code: check, take in, run, write, report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from coordinator.feed import Feed
+from coordinator.intake import Intake, IntakeOptions
+from coordinator.ledger import Ledger
+from coordinator.local_run import LocalRun, RunOptions, RunResult
+from coordinator.preflight import check_output, check_space
+from coordinator.processes import Processes
+from coordinator.progress import Progress
+from coordinator.records import JobRecord, JobSpec
+from coordinator.report import Report
+from coordinator.results import write_results
+from fleet.config import StateDir
+from fleet.errors import Exit
+from fleet.job import Task
+from fleet.model import find_model, weights_hash
+
+
+def run_backlog(args: argparse.Namespace) -> Exit:
+    """Does what `fleet run` was asked; FAILED_REQUESTS when some requests ended without an answer."""
+    say = _sayer(quiet=args.json)
+    inputs = [name if name == "-" else str(Path(name).absolute()) for name in args.inputs]
+    check_output(args.output, inputs)
+    state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
+    state.make()
+    check_space([state.root] + ([] if args.output == "-" else [Path(args.output).absolute().parent]), inputs)
+    folder = find_model(args.model)
+    with Ledger.open(state) as ledger:
+        logging.basicConfig(filename=state.logs / "coordinator.log", level=logging.INFO, format=LOG_FORMAT)
+        processes = Processes(state)
+        processes.clear_stale()
+        model_hash = weights_hash(folder, state.root / "hashes.json")
+        salt = secrets.token_hex(8) if args.fresh else ""
+        options = _intake_options(args, salt)
+        intake = Intake(inputs, options, folder, model_hash)
+        if args.dry_run:
+            return _dry_run(intake, args)
+        job, known = ledger.begin_job(_spec(args, inputs, folder, model_hash, options), salt)
+        feed = _feed(ledger, job, intake, say, known=known)
+        run = LocalRun(job, ledger, state, processes, RunOptions(cap=args.batch))
+        with Progress(quiet=args.json) as progress:
+            result = run.go(feed, intake.signature, intake.reduce, progress.show)
+        for warning in intake.warnings:
+            say(f"warning: {warning}")
+        return _finish(args, ledger, job, intake, result)
+
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def _sayer(*, quiet: bool) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        if not quiet:
+            print(f"fleet: {text}", file=sys.stderr)
+
+    return say
+
+
+def _intake_options(args: argparse.Namespace, salt: str) -> IntakeOptions:
+    return IntakeOptions(
+        task=Task(args.task),
+        model=args.model,
+        max_tokens=args.max_tokens,
+        temperature=args.temperature,
+        top_p=args.top_p,
+        seed=args.seed,
+        stop=tuple(args.stop),
+        system=args.system,
+        prompt_template=args.prompt_template,
+        id_field=args.id_field,
+        text_field=args.text_field,
+        limit=args.limit,
+        labels=tuple(args.labels),
+        split=not args.no_split,
+        fresh_salt=salt,
+    )
+
+
+def _spec(
+    args: argparse.Namespace, inputs: list[str], folder: Path, model_hash: str, options: IntakeOptions
+) -> JobSpec:
+    return JobSpec(
+        task=options.task,
+        model=str(folder),
+        model_hash=model_hash,
+        inputs=tuple(inputs),
+        output=args.output if args.output == "-" else str(Path(args.output).absolute()),
+        options=json.dumps(asdict(options), sort_keys=True),
+    )
+
+
+def _feed(ledger: Ledger, job: JobRecord, intake: Intake, say: Callable[[str], None], *, known: bool) -> Feed | None:
+    """None when the ledger already holds this very input; else the input is read (again)."""
+    if known:
+        counts = ledger.counts(job.id)
+        say(f"resuming job {job.id}: {counts.done} of {counts.requests} done")
+    signature = intake.signature()
+    if known and job.intake_complete and signature and signature == job.signature:
+        return None
+    ledger.reset_intake(job.id)
+    return Feed(intake.chunks())
+
+
+def _dry_run(intake: Intake, args: argparse.Namespace) -> Exit:
+    requests = rows = tokens = 0
+    errors: list[str] = []
+    for chunk in intake.chunks():
+        for request in chunk:
+            requests += 1
+            rows += len(request.rows)
+            tokens += sum(row.length for row in request.rows)
+            if request.error is not None:
+                errors.append(f"{request.source}: {request.error}")
+    summary = {"requests": requests, "rows": rows, "input_tokens": tokens, "errors": errors}
+    if args.json:
+        print(json.dumps(summary))
+    else:
+        print(f"{requests} requests, {rows} rows, {tokens} prompt tokens, {len(errors)} bad lines; nothing was run")
+        for error in errors:
+            print(f"  {error}")
+    return Exit.FAILED_REQUESTS if errors else Exit.OK
+
+
+def _finish(args: argparse.Namespace, ledger: Ledger, job: JobRecord, intake: Intake, result: RunResult) -> Exit:
+    written = write_results(ledger, job, openai=intake.is_openai, output=args.output)
+    Report(job, result, ledger, written).show(as_json=args.json, to_stderr=args.output == "-")
+    return Exit.FAILED_REQUESTS if result.counts.failed else Exit.OK

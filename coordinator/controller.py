@@ -1,0 +1,233 @@
+"""The loop that carries a job out: intake -> ledger -> pool -> shards -> results -> ledger. Sole user of the ledger.
+
+It performs what the pure parts decide (`scheduler`, `suspects`, `assignments`); faults end in one recovery path:
+rows that come back without a result go back to the pool.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from coordinator.assignments import Assignments, Flight
+from coordinator.backlog import Backlog
+from coordinator.dispatch import Dispatch
+from coordinator.faults import Faults
+from coordinator.feed import Feed
+from coordinator.ledger import Ledger
+from coordinator.member import Member, OutputLengths
+from coordinator.records import Counts, JobRecord, NewRow, OpenRow, StoredRow
+from coordinator.scheduler import Cut, PoolView, WorkerView, cuts, seconds
+from fleet.errors import ModelError
+from fleet.messages import Crashed, Finished, Message, Returned, RowResult, RowWork, Shard
+
+log = logging.getLogger(__name__)
+
+#: Pause of the loop when nothing happened, seconds.
+IDLE_S = 0.05
+#: Result messages taken from a worker's stream in one turn.
+TAKE = 64
+
+
+class Reducer(Protocol):
+    """Makes the next level of a long document, see `intake.Intake.reduce`."""
+
+    def __call__(self, texts: Sequence[str]) -> tuple[NewRow, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """How far the run is, for the progress bar."""
+
+    counts: Counts
+    intake_ended: bool
+    #: new tokens per second over the last minute
+    output_tps: float
+    #: seconds of work left over all workers
+    left_s: float
+    #: in words
+    state: str
+
+
+class Controller:
+    """Runs one job on the members it has until every request is terminal."""
+
+    def __init__(
+        self,
+        job: JobRecord,
+        *,
+        ledger: Ledger,
+        dispatch: Dispatch,
+        members: Iterable[Member],
+        reduce: Reducer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.job = job
+        self.ledger = ledger
+        self.dispatch = dispatch
+        self.members = {member.id: member for member in members}
+        self.backlog = Backlog()
+        self.assignments = Assignments()
+        self.faults = Faults(ledger, self.assignments, dispatch)
+        self.outputs = OutputLengths()
+        self.clock = clock
+        #: rows recorded in this run, computed by a worker
+        self.computed = 0
+        self._reduce = reduce
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def take_in(self, feed: Feed, signature: Callable[[], str]) -> bool:
+        """Moves a prepared chunk into the ledger and the pool; False when none was ready."""
+        if feed.ended:
+            return False
+        chunk = feed.poll()
+        if chunk is not None:
+            self.backlog.add(self.ledger.add_requests(self.job.id, chunk))
+            self._reduce_ready()
+        elif feed.ended:
+            self.ledger.finish_intake(self.job.id, signature())
+        return chunk is not None
+
+    def take_up(self) -> None:
+        """Fills the pool from a ledger whose intake is complete."""
+        for rows in self.ledger.open_rows(self.job.id):
+            self.backlog.add(rows)
+        self._reduce_ready()
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def absorb(self) -> bool:
+        """Records what the workers' streams hold, then deletes it there; False when there was nothing."""
+        heard = False
+        for member in self.members.values():
+            entries = self.dispatch.results(member.id, TAKE)
+            if not entries:
+                continue
+            heard = True
+            self._record(member, [message for _, message in entries])
+            self.dispatch.delete(member.id, [entry for entry, _ in entries])
+        return heard
+
+    def _record(self, member: Member, messages: Sequence[Message]) -> None:
+        results = [row for message in messages if isinstance(message, Finished) for row in message.rows]
+        self._commit(member, results)
+        for message in messages:
+            if isinstance(message, Crashed):
+                self.faults.crashed(member, message)
+            elif isinstance(message, Returned):
+                self._returned(message)
+
+    def _commit(self, member: Member, results: Sequence[RowResult]) -> None:
+        accepted = [row for row in results if self.assignments.may_answer(member.id, row.id)]
+        if len(accepted) < len(results):
+            log.info("%d rows from %s are not owed: dropped", len(results) - len(accepted), member.id)
+        if not accepted:
+            return
+        reducible = self.ledger.commit(member.id, accepted)
+        for result in accepted:
+            flight = self.assignments.shard_of(result.id)
+            if flight is not None:
+                self.outputs.finished(flight.rows[result.id], result.output_tokens, result.finish)
+            self.assignments.recorded(result.id)
+            self.faults.finished(member, result.id)
+        self.computed += len(accepted)
+        for request in reducible:
+            self._reduce_request(request)
+
+    def _returned(self, message: Returned) -> None:
+        rows = self.assignments.release(message.rows)
+        if message.reason:
+            raise ModelError(message.reason)
+        self.give_back(rows)
+
+    def give_back(self, rows: Iterable[OpenRow]) -> None:
+        """Rows without a result go back to the pool, ahead of the rest; suspects wait for a new trial."""
+        self.backlog.put_back(self.faults.keep_suspects(rows))
+
+    def _reduce_ready(self) -> None:
+        for request in self.ledger.ready_to_reduce(self.job.id):
+            self._reduce_request(request)
+
+    def _reduce_request(self, request: int) -> None:
+        """Finishes a long document, or makes the rows that summarize its parts' summaries."""
+        texts = self.ledger.part_texts(request)
+        if len(texts) == 1:
+            self.ledger.finish_request(request)
+        else:
+            self.backlog.add(self.ledger.add_parts(request, self._reduce(texts)))
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def send_work(self) -> bool:
+        """Sends the shards that are due; False when none was."""
+        sent = False
+        for member in self.members.values():
+            for rows in self.faults.trials():
+                self._send(member, rows, exclusive=True)
+                sent = True
+        for cut in cuts([self._view(member) for member in self.members.values()], self._pool()):
+            sent = self._send_cut(cut) or sent
+        return sent
+
+    def _send_cut(self, cut: Cut) -> bool:
+        rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest)
+        if not rows and cut.longest is not None:
+            # No worker can hold what is left: one that is sent all the same answers with figures.
+            rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=None)
+        if rows:
+            self._send(self.members[cut.worker], rows, exclusive=False)
+        return bool(rows)
+
+    def _send(self, member: Member, rows: Sequence[OpenRow], *, exclusive: bool) -> None:
+        stored = self.ledger.rows([row.id for row in rows])
+        shard = Shard(
+            id=member.shard_id(),
+            job=self.job.id,
+            model=self.job.spec.model,
+            model_hash=self.job.spec.model_hash,
+            sampling=self.ledger.sampling(rows[0].sampling),
+            prefix=b"",
+            rows=tuple(_work(row) for row in stored),
+            exclusive=exclusive,
+        )
+        self.assignments.send(
+            Flight(id=shard.id, worker=member.id, rows={row.id: row for row in rows}, exclusive=exclusive)
+        )
+        self.dispatch.send(member.id, shard)
+
+    # -- views -------------------------------------------------------------------------------------
+
+    def _view(self, member: Member) -> WorkerView:
+        bare = member.view(0.0)
+        rows = [row for flight in self.assignments.of(member.id) for row in flight.rows.values()]
+        output = self.outputs.expected(sum(row.max_tokens for row in rows))
+        return member.view(seconds(bare, sum(row.length for row in rows), output))
+
+    def _pool(self) -> PoolView:
+        return PoolView(
+            rows=len(self.backlog),
+            input_tokens=self.backlog.input_tokens,
+            output_tokens=self.outputs.expected(self.backlog.max_tokens),
+        )
+
+    def view(self, *, intake_ended: bool, state: str) -> RunView:
+        """How far the run is."""
+        views = [self._view(member) for member in self.members.values()]
+        pool = self._pool()
+        speed = sum(1 / max(seconds(view, pool.input_tokens, pool.output_tokens), 1e-9) for view in views)
+        pool_s = 1 / speed if pool.rows and speed else 0.0
+        return RunView(
+            counts=self.ledger.counts(self.job.id),
+            intake_ended=intake_ended,
+            output_tps=sum(member.throughput.output_tps for member in self.members.values()),
+            left_s=pool_s + max((view.outstanding_s for view in views), default=0.0),
+            state=state,
+        )
+
+
+def _work(row: StoredRow) -> RowWork:
+    return RowWork(id=row.id, key=row.key, tokens=row.tokens, max_tokens=row.max_tokens)

@@ -1,0 +1,67 @@
+"""This machine's worker process, as the coordinator starts and ends it. The wings share no code: it is a command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from coordinator.processes import Processes
+from fleet import leash
+from fleet.config import StateDir
+
+#: How long a worker told to end may take before it is killed, seconds.
+GRACE_S = 5.0
+
+
+class LocalWorker:
+    """`python -m worker.supervisor` on a leash: it ends when we do."""
+
+    def __init__(
+        self, state: StateDir, processes: Processes, broker_url: str, worker_id: str, *, cap: int, memory_bytes: int
+    ) -> None:
+        self._log = state.logs / "worker.log"
+        self._processes = processes
+        self._command = [
+            *(sys.executable, "-m", "worker.supervisor"),
+            *("--broker", broker_url, "--worker-id", worker_id, "--state", str(state.root)),
+            *("--cap", str(cap), "--memory", str(memory_bytes)),
+        ]
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, None before the first start."""
+        return self._child.pid if self._child else None
+
+    def start(self) -> None:
+        """Starts the process, or another one after it ended."""
+        with self._log.open("ab") as log:
+            self._child = leash.start(self._command, log=log)
+        self._processes.record(self._child.pid, "worker")
+
+    def alive(self) -> bool:
+        """True while the process runs."""
+        return self._child is not None and self._child.poll() is None
+
+    def kill(self) -> None:
+        """Ends it at once, and waits until it is gone."""
+        if self._child is not None:
+            self._child.kill()
+            self._close(self._child)
+
+    def stop(self) -> None:
+        """Ends it, gently first."""
+        if self._child is None:
+            return
+        self._child.terminate()
+        try:
+            self._child.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+        self._close(self._child)
+
+    @staticmethod
+    def _close(child: subprocess.Popen[bytes]) -> None:
+        child.wait()
+        if child.stdin is not None:
+            child.stdin.close()

@@ -1,0 +1,70 @@
+"""Finding the row that kills engines. Pure: crashes in, trials and verdicts out.
+
+After a crash every row of the batch is a suspect. The one whose prompt was started last runs alone first; the
+others run in halves, with nothing else in the batch, and each half that crashes is halved again. A row that
+crashes an engine alone twice is guilty.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: Crashes alone that quarantine a row.
+GUILTY_AT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Rows to run with nothing else in the batch."""
+
+    rows: tuple[int, ...]
+
+
+class Suspects:
+    """Trials still to run; the controller sends each as an exclusive shard."""
+
+    def __init__(self) -> None:
+        self._trials: deque[Trial] = deque()
+        #: rows under suspicion: in a waiting trial or in one that is running
+        self._open: set[int] = set()
+
+    def crashed(self, rows: Sequence[int], latest: Sequence[int]) -> None:
+        """Takes the rows of a crashed batch (`latest`: those whose prompts were started last) as suspects."""
+        assert rows, "a crash with nothing in the batch has no suspects"
+        self._open.update(rows)
+        if len(rows) == 1:
+            self._trials.append(Trial(rows=tuple(rows)))
+            return
+        first = [row for row in latest if row in set(rows)]
+        first = first[-1:] if len(first) < len(rows) else []
+        if first:
+            self._trials.append(Trial(rows=tuple(first)))
+        rest = [row for row in rows if row not in first]
+        middle = (len(rest) + 1) // 2
+        for half in (rest[:middle], rest[middle:]):
+            if half:
+                self._trials.append(Trial(rows=tuple(half)))
+
+    def take(self) -> Trial | None:
+        """The next trial to run, None when all are running or done."""
+        return self._trials.popleft() if self._trials else None
+
+    def put_back(self, rows: Sequence[int]) -> None:
+        """A trial came back without a verdict (its worker left): it waits again."""
+        if rows:
+            self._trials.appendleft(Trial(rows=tuple(rows)))
+
+    def cleared(self, row: int) -> bool:
+        """The row ended, in whatever way; True when this closes the case (no suspect is left)."""
+        if row not in self._open:
+            return False
+        self._open.discard(row)
+        return not self._open
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._open
+
+    def __len__(self) -> int:
+        return len(self._open)

@@ -1,0 +1,90 @@
+"""Liveness: leases, the broker, the worker process, shards that vanished. All of it ends in `give_back`."""
+
+from __future__ import annotations
+
+import logging
+
+from coordinator.broker import Broker
+from coordinator.controller import Controller
+from coordinator.local_worker import LocalWorker
+from coordinator.member import Member
+from fleet.config import BEAT_S, LEASE_TTL_S
+from fleet.errors import NoWorkersError
+from fleet.messages import Crashed
+
+log = logging.getLogger(__name__)
+
+#: A dispatched shard that neither its queue nor a beat has shown for this long is lost, seconds. Two beats and a
+#: bit: one beat may have been written just before the shard was taken from the queue.
+MISSING_S = 2 * BEAT_S + 1
+#: Worker processes started again before we say that it is no use.
+RESTARTS = 8
+
+
+class Watch:
+    """Looks after one local worker and our broker, a few times a second."""
+
+    def __init__(self, controller: Controller, broker: Broker, worker: LocalWorker, member: Member) -> None:
+        self._controller = controller
+        self._broker = broker
+        self._worker = worker
+        self._member = member
+        self._next_s = 0.0
+        self._restarts = 0
+        #: when the worker process was started or last heard of
+        self._heard_s = controller.clock()
+
+    def look(self) -> None:
+        """Repairs what is broken. Raises NoWorkersError when the worker cannot be kept alive."""
+        if not self._broker.alive():
+            log.warning("the broker is gone: starting another")
+            self._broker.restart()
+        if not self._worker.alive():
+            self._replace_worker("its process ended")
+        now = self._controller.clock()
+        if now < self._next_s:
+            return
+        self._next_s = now + BEAT_S / 3
+        self._read_lease(now)
+
+    def _read_lease(self, now: float) -> None:
+        lease = self._controller.dispatch.lease(self._member.id)
+        if lease is not None:
+            self._heard_s = now
+            self._member.heard(lease.beat, now)
+            self._find_missing(now)
+        elif now - self._heard_s > 2 * LEASE_TTL_S + BEAT_S:
+            # alive as a process but silent for long: asleep, or stuck; its rows run elsewhere or again
+            self._replace_worker("it gives no sign of life")
+
+    def _find_missing(self, now: float) -> None:
+        beat = self._member.beat
+        assert beat is not None
+        queued = self._controller.dispatch.queued(self._member.id)
+        for flight in self._controller.assignments.of(self._member.id):
+            if flight.id in queued or flight.id in beat.shards:
+                flight.missing_since = None
+            elif flight.missing_since is None:
+                flight.missing_since = now
+            elif now - flight.missing_since > MISSING_S:
+                log.warning("shard %s is lost: its rows go back", flight.id)
+                self._controller.give_back(self._controller.assignments.release_shard(flight.id))
+
+    def _replace_worker(self, why: str) -> None:
+        self._restarts += 1
+        if self._restarts > RESTARTS:
+            raise NoWorkersError(f"the worker ended {self._restarts} times, the last because {why}: see worker.log")
+        log.warning("worker %s is replaced: %s", self._member.id, why)
+        self._worker.kill()
+        self._controller.absorb()
+        running = tuple(row for row, _ in self._member.beat.running) if self._member.beat else ()
+        if running:
+            # A prompt that takes the whole process along must not do so for ever.
+            cap = self._member.beat.engine.cap if self._member.beat and self._member.beat.engine else 0
+            crash = Crashed(rows=running, latest=(), reason=why, cap=cap)
+            self._controller.faults.crashed(self._member, crash)
+        self._controller.give_back(self._controller.assignments.release_worker(self._member.id))
+        self._controller.dispatch.purge(self._member.id)
+        self._member.beat = None
+        self._worker.start()
+        self._heard_s = self._controller.clock()

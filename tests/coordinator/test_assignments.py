@@ -1,0 +1,55 @@
+"""Rows in flight are in exactly one shard, and only their holders may answer."""
+
+import pytest
+
+from coordinator.assignments import Assignments, Flight
+from coordinator.records import OpenRow
+
+
+def row(id: int) -> OpenRow:
+    return OpenRow(id=id, length=10, max_tokens=5, sampling=1)
+
+
+def flight(id: str, worker: str, *rows: int) -> Flight:
+    return Flight(id=id, worker=worker, rows={n: row(n) for n in rows})
+
+
+def test_a_row_cannot_be_sent_twice_while_it_is_in_flight() -> None:
+    assignments = Assignments()
+    assignments.send(flight("a-1", "a", 1, 2))
+    with pytest.raises(AssertionError, match="already in a live shard"):
+        assignments.send(flight("b-1", "b", 2))
+
+
+def test_a_recorded_row_leaves_its_shard_and_an_empty_shard_is_gone() -> None:
+    assignments = Assignments()
+    assignments.send(flight("a-1", "a", 1, 2))
+    assignments.recorded(1)
+    assignments.validate()
+    assert list(assignments.flights["a-1"].rows) == [2]
+    assignments.recorded(2)
+    assert not assignments.flights
+    assert not assignments.may_answer("a", 2)
+
+
+def test_a_worker_that_lost_a_row_may_still_answer_it_until_it_is_recorded() -> None:
+    assignments = Assignments()
+    assignments.send(flight("a-1", "a", 1))
+    assert [r.id for r in assignments.release_worker("a")] == [1]
+    assignments.send(flight("b-1", "b", 1))
+    assert assignments.may_answer("a", 1)
+    assert assignments.may_answer("b", 1)
+    assert not assignments.may_answer("c", 1)
+    assignments.recorded(1)
+    assert not assignments.may_answer("a", 1)
+    assignments.validate()
+
+
+def test_releasing_takes_only_what_is_in_flight() -> None:
+    assignments = Assignments()
+    assignments.send(flight("a-1", "a", 1, 2, 3))
+    assert [r.id for r in assignments.release([2, 9])] == [2]
+    assert [r.id for r in assignments.release_shard("a-1")] == [1, 3]
+    assert assignments.release_shard("a-1") == []
+    assert len(assignments) == 0
+    assignments.validate()

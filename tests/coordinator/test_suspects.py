@@ -1,0 +1,79 @@
+"""The search for a row that kills engines ends, finds it, and lets everything else run."""
+
+import random
+
+import pytest
+
+from coordinator.suspects import GUILTY_AT, Suspects
+
+
+def search(batch: list[int], kills: "set[int] | int", latest: list[int]) -> tuple[set[int], set[int], int]:
+    """Plays crashes out; `kills` is the guilty rows, or the batch size above which any batch crashes."""
+
+    def crashes(rows: list[int]) -> bool:
+        return len(rows) > kills if isinstance(kills, int) else bool(kills & set(rows))
+
+    suspects = Suspects()
+    done: set[int] = set()
+    guilty: set[int] = set()
+    alone: dict[int, int] = {}
+    suspects.crashed(batch, latest)
+    runs = 0
+    while (trial := suspects.take()) is not None:
+        runs += 1
+        rows = list(trial.rows)
+        if not crashes(rows):
+            done.update(rows)
+            for row in rows:
+                suspects.cleared(row)
+        elif len(rows) == 1:
+            alone[rows[0]] = alone.get(rows[0], 0) + 1
+            if alone[rows[0]] >= GUILTY_AT:
+                guilty.add(rows[0])
+                suspects.cleared(rows[0])
+            else:
+                suspects.crashed(rows, rows)
+        else:
+            suspects.crashed(rows, [])
+    assert len(suspects) == 0
+    return done, guilty, runs
+
+
+def test_the_row_whose_prompt_started_last_is_tried_first_and_alone() -> None:
+    suspects = Suspects()
+    suspects.crashed([1, 2, 3, 4, 5], latest=[4])
+    trials = [suspects.take() for _ in range(4)]
+    assert [t.rows if t else None for t in trials] == [(4,), (1, 2), (3, 5), None]
+
+
+def test_a_guilty_latest_row_costs_two_runs_alone_and_two_halves() -> None:
+    done, guilty, runs = search(list(range(16)), {7}, latest=[7])
+    assert guilty == {7}
+    assert done == set(range(16)) - {7}
+    assert runs == 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_guilty_row_is_found_and_no_other(seed: int) -> None:
+    rng = random.Random(seed)
+    batch = rng.sample(range(1000), rng.randint(1, 64))
+    kills = set(rng.sample(batch, rng.randint(0, min(3, len(batch)))))
+    done, guilty, runs = search(batch, kills, latest=rng.sample(batch, 1))
+    assert guilty == kills, f"seed {seed}"
+    assert done == set(batch) - kills, f"seed {seed}"
+    assert runs <= 2 + 4 * max(len(kills), 1) * (len(batch).bit_length() + 1), f"seed {seed}"
+
+
+def test_a_crash_of_size_alone_blames_nobody() -> None:
+    done, guilty, _ = search(list(range(32)), 8, latest=[])
+    assert guilty == set()
+    assert done == set(range(32))
+
+
+def test_a_case_closes_with_its_last_suspect() -> None:
+    suspects = Suspects()
+    suspects.crashed([1, 2], latest=[])
+    assert 1 in suspects
+    assert not suspects.cleared(1)
+    assert suspects.cleared(2)
+    assert not suspects.cleared(2)
