@@ -80,9 +80,10 @@ def _load(gguf: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
     if not gguf.is_file():
         raise ModelError(f"no GGUF file at {gguf}")
     try:
-        tensors, metadata = mx.load(str(gguf), format="gguf", return_metadata=True)
+        loaded: Any = mx.load(str(gguf), format="gguf", return_metadata=True)
     except (RuntimeError, ValueError) as error:
         raise ModelError(f"{gguf} cannot be read as GGUF: {error}") from error
+    tensors, metadata = loaded
     if metadata.get("general.architecture") != "llama":
         raise ModelError(f"{gguf} holds a {metadata.get('general.architecture')} model, only llama is known here")
     return tensors, metadata
@@ -189,7 +190,7 @@ def _write_tokenizer(folder: Path, metadata: Mapping[str, Any]) -> None:
     tokenizer = byte_level_bpe(tokens, metadata["tokenizer.ggml.merges"], special)
     tokenizer.save(str(folder / "tokenizer.json"))
     ids = _special_ids(metadata)
-    config = {name.removesuffix("_id"): tokens[value] for name, value in ids.items()}
+    config: dict[str, Any] = {name.removesuffix("_id"): tokens[value] for name, value in ids.items()}
     config |= {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "unk_token": tokens[0],
