@@ -1,14 +1,16 @@
-"""What a run did, for its end: as a few lines for a person, as a dict for `--json`. Pure."""
+"""What a run did, for its end: as a few lines for a person, as a dict for `--json`."""
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from coordinator.progress import duration
-from coordinator.records import Answer
+from coordinator.records import Answer, JobRecord
 from fleet.job import RequestState
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Summary:
     """A run and its job, in figures."""
 
     job: int
@@ -109,10 +111,29 @@ def _count(kinds: dict[str, Failure], answer: Answer) -> None:
     kinds[name] = Failure(count=first.count + 1, reason=first.reason, example=first.example, source=first.source)
 
 
-def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str | None) -> Report:
-    """The report of a run that ended."""
+class Report:
+    """The end report of a run: reads the job's answers once, then prints."""
+
+    def __init__(self, job: JobRecord, result: RunResult, answers: Iterable[Answer]) -> None:
+        output = job.spec.output
+        listed = bool(result.counts.failed) and output != "-"
+        self.summary = make(job.id, result, survey(answers), output=output, errors=errors_path(output, listed=listed))
+
+    def show(self, *, as_json: bool, to_stderr: bool) -> None:
+        """Prints it: on stderr where the answers themselves go to stdout."""
+        shown = json.dumps(as_dict(self.summary)) if as_json else text(self.summary)
+        print(shown, file=sys.stderr if to_stderr else sys.stdout)
+
+
+def errors_path(output: str, *, listed: bool) -> str | None:
+    """The file that lists failed requests beside `output`, None when it lists none."""
+    return f"{output}.errors.jsonl" if listed else None
+
+
+def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str | None) -> Summary:
+    """The summary of a run that ended."""
     counts, total = result.counts, result.figures
-    return Report(
+    return Summary(
         job=job,
         requests=counts.requests,
         done=counts.done,
@@ -138,33 +159,33 @@ def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str 
     )
 
 
-def as_dict(report: Report) -> dict[str, Any]:
-    """The report as JSON has it."""
-    return asdict(report)
+def as_dict(summary: Summary) -> dict[str, Any]:
+    """The summary as JSON has it."""
+    return asdict(summary)
 
 
-def text(report: Report) -> str:
-    """The report as a person reads it, without a last newline."""
+def text(summary: Summary) -> str:
+    """The summary as a person reads it, without a last newline."""
     lines = [
-        _line("requests", _requests(report)),
-        *_failures(report.failures),
-        _line("tokens", f"{report.input_tokens:,} in, {report.output_tokens:,} out"),
-        _line("rows", _rows(report)),
+        _line("requests", _requests(summary)),
+        *_failures(summary.failures),
+        _line("tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"),
+        _line("rows", _rows(summary)),
     ]
-    if report.mean_batch is not None and report.occupancy is not None:
-        speed = f"{report.output_tps:,.0f} tok/s out, {report.prompt_tps:,.0f} tok/s in"
-        batch = f"{report.mean_batch:.1f} rows on average, {report.occupancy:.0%} of the cap"
+    if summary.mean_batch is not None and summary.occupancy is not None:
+        speed = f"{summary.output_tps:,.0f} tok/s out, {summary.prompt_tps:,.0f} tok/s in"
+        batch = f"{summary.mean_batch:.1f} rows on average, {summary.occupancy:.0%} of the cap"
         lines += [
-            _line("speed", f"{speed}, {duration(report.seconds)} with the loading of the model"),
-            _line("batch", f"{batch}, {report.padding:.1%} padding"),
+            _line("speed", f"{speed}, {duration(summary.seconds)} with the loading of the model"),
+            _line("batch", f"{batch}, {summary.padding:.1%} padding"),
         ]
-    if report.single:
-        lines.append(_line("", f"one row at a time: {report.single}"))
-    if report.peak_bytes:
-        lines.append(_line("memory", f"{report.peak_bytes / 1e9:.2f} GB at most in the engine"))
-    lines.append(_line("output", "written to stdout" if report.output == "-" else report.output))
-    if report.errors:
-        lines.append(_line("errors", report.errors))
+    if summary.single:
+        lines.append(_line("", f"one row at a time: {summary.single}"))
+    if summary.peak_bytes:
+        lines.append(_line("memory", f"{summary.peak_bytes / 1e9:.2f} GB at most in the engine"))
+    lines.append(_line("output", "written to stdout" if summary.output == "-" else summary.output))
+    if summary.errors:
+        lines.append(_line("errors", summary.errors))
     return "\n".join(lines)
 
 
@@ -172,16 +193,16 @@ def _line(name: str, value: str) -> str:
     return f"{name:<9} {value}".rstrip()
 
 
-def _requests(report: Report) -> str:
-    parts = [f"{report.done:,} of {report.requests:,} done", f"{report.failed:,} failed"]
-    if report.open:
-        parts.append(f"{report.open:,} left open")
+def _requests(summary: Summary) -> str:
+    parts = [f"{summary.done:,} of {summary.requests:,} done", f"{summary.failed:,} failed"]
+    if summary.open:
+        parts.append(f"{summary.open:,} left open")
     return ", ".join(parts)
 
 
-def _rows(report: Report) -> str:
-    crashes = f", {report.crashes:,} engine crashes" if report.crashes else ""
-    return f"{report.computed_rows:,} computed, {report.reused_rows:,} reused{crashes}"
+def _rows(summary: Summary) -> str:
+    crashes = f", {summary.crashes:,} engine crashes" if summary.crashes else ""
+    return f"{summary.computed_rows:,} computed, {summary.reused_rows:,} reused{crashes}"
 
 
 def _failures(failures: tuple[Failure, ...]) -> list[str]:

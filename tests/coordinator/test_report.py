@@ -3,10 +3,12 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from coordinator import report
 from coordinator.local_run import RunResult
-from coordinator.records import Answer, Counts, Part, Shape, Source
-from fleet.job import Finish, RequestState
+from coordinator.records import Answer, Counts, JobRecord, JobSpec, Part, Shape, Source
+from fleet.job import Finish, JobState, RequestState, Task
 from fleet.messages import Figures
 
 RESULT = RunResult(
@@ -43,7 +45,7 @@ def answer(ordinal: int, error: str | None = None, *, parts: int = 0) -> Answer:
     )
 
 
-def made(result: RunResult = RESULT, seen: report.Survey | None = None) -> report.Report:
+def made(result: RunResult = RESULT, seen: report.Survey | None = None) -> report.Summary:
     return report.make(7, result, seen or report.Survey(rows=97), output="/out.jsonl", errors="/out.jsonl.errors.jsonl")
 
 
@@ -133,3 +135,22 @@ def test_json_has_the_same_figures() -> None:
     assert back["failures"] == [
         {"count": 1, "reason": "over the context", "example": "id-0", "source": "in.jsonl:1"},
     ]
+
+
+def job(output: str) -> JobRecord:
+    spec = JobSpec(task=Task.GENERATE, model="m", model_hash="00", inputs=("in.jsonl",), output=output, options="{}")
+    return JobRecord(id=7, spec=spec, state=JobState.RUNNING, created=0.0, intake_complete=True, signature="")
+
+
+@pytest.mark.parametrize("to_stderr", [False, True])
+def test_it_is_printed_where_the_answers_are_not(capsys: pytest.CaptureFixture[str], to_stderr: bool) -> None:
+    report.Report(job("/out.jsonl"), RESULT, [answer(0, parts=1)]).show(as_json=False, to_stderr=to_stderr)
+    captured = capsys.readouterr()
+    shown, other = (captured.err, captured.out) if to_stderr else (captured.out, captured.err)
+    assert shown.splitlines()[-2:] == ["output    /out.jsonl", "errors    /out.jsonl.errors.jsonl"]
+    assert other == ""
+
+
+def test_it_is_one_line_of_json_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    report.Report(job("-"), RESULT, []).show(as_json=True, to_stderr=True)
+    assert json.loads(capsys.readouterr().err)["errors"] is None
