@@ -93,6 +93,8 @@ class JobRecord:
     intake_complete: bool
     #: says whether the input files are still those taken in (size and mtime of each)
     signature: str
+    #: what the job's row keys were salted with; empty unless it was begun with `--fresh`
+    salt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,24 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job and how far it is."""
+
+    record: JobRecord
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """What forgetting jobs removed."""
+
+    jobs: int = 0
+    requests: int = 0
+    rows: int = 0
+    freed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """One row's outcome inside a request."""
 
@@ -163,5 +183,8 @@ class Answer:
     extra: str
     url: str
     shape: Shape
-    #: parts in order, those that are done
+    #: parts in order, those that are done; of a REDUCE request only the last level's
     parts: tuple[Part, ...] = field(default=())
+    #: tokens of every row that is done, lower levels included
+    input_tokens: int = 0
+    output_tokens: int = 0

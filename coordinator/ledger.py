@@ -1,0 +1,328 @@
+"""The ledger: the record of every job, request, row and result, in one SQLite file of the state folder.
+
+What it says is done is done; everything else can be lost and made again from it. One process writes, through one
+Ledger that one thread uses at a time; others read beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from coordinator import ledger_jobs
+from coordinator.ledger_answers import stream_answers
+from coordinator.ledger_checks import check_ledger
+from coordinator.ledger_requests import RequestBook
+from coordinator.ledger_rows import HandedOut, RowBook
+from coordinator.ledger_schema import first_request, job_of
+from coordinator.ledger_settle import settle, touch_requests, touch_rows, touch_to_reduce
+from coordinator.ledger_store import Store
+from coordinator.lock import StateLock
+from coordinator.records import (
+    Answer,
+    Cleaned,
+    Counts,
+    JobRecord,
+    JobSpec,
+    JobStatus,
+    NewRequest,
+    NewRow,
+    OpenRow,
+    StoredRow,
+)
+from fleet.config import StateDir
+from fleet.errors import UsageError
+from fleet.job import Finish, JobState, RowState, Sampling
+from fleet.messages import RowResult
+
+#: `fleet cancel` waits this long for a run's transaction to end, seconds.
+CANCEL_BUSY_S = 5.0
+
+_OPEN_ROWS = """
+SELECT r.id, length(r.tokens) / 4, r.max_tokens, r.sampling, p.request, p.level, p.ordinal
+FROM part p
+CROSS JOIN request q ON q.id = p.request AND q.state = 0
+CROSS JOIN row r ON r.id = p.row AND r.state = 0
+WHERE (p.request, p.level, p.ordinal) > (?, ?, ?) AND p.request < ?
+ORDER BY p.request, p.level, p.ordinal LIMIT ?
+"""
+_LATEST_TEXTS = """
+SELECT x.text FROM request q JOIN part p ON p.request = q.id AND p.level = q.level
+JOIN result x ON x.row = p.row WHERE q.id = ? ORDER BY p.ordinal
+"""
+_THESE = "id IN (SELECT value FROM json_each(?))"
+
+
+class Ledger:
+    """The record of one state folder. Every writing method is one transaction: all of it is on disk, or none."""
+
+    def __init__(self, state: StateDir, store: Store, lock: StateLock | None, clock: Callable[[], float]) -> None:
+        self._state = state
+        self._store = store
+        self._lock = lock
+        self._clock = clock
+        self._rows = RowBook(store)
+        self._requests = RequestBook(store, self._rows)
+        self._handed: dict[int, HandedOut] = {}
+
+    @classmethod
+    def open(cls, state: StateDir, clock: Callable[[], float] = time.time) -> Ledger:
+        """For the process that works on the folder: creates what is missing and holds the exclusive lock.
+
+        Raises StateLockedError naming the holder, StorageError when the file is damaged or of another version.
+        """
+        lock = StateLock.take(state)
+        try:
+            return cls(state, Store(state.ledger, write=True), lock, clock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def read(cls, state: StateDir) -> Ledger:
+        """For looking only, also while another process writes; UsageError when the folder has no ledger."""
+        _check_exists(state)
+        return cls(state, Store(state.ledger, write=False), None, time.time)
+
+    @classmethod
+    def cancel(cls, state: StateDir, job: int) -> JobRecord:
+        """Marks a running job cancelled, without the lock, also while a run works on it; the job as it then is."""
+        _check_exists(state)
+        store = Store(state.ledger, write=True, busy_s=CANCEL_BUSY_S)
+        try:
+            with store.transaction():
+                record = ledger_jobs.job_status(store, job).record
+                if record.state is JobState.FINISHED:
+                    raise UsageError(f"job {job} has finished, there is nothing to cancel")
+                store.run("INSERT OR IGNORE INTO cancellation (job) VALUES (?)", (job,))
+            return ledger_jobs.job_status(store, job).record
+        finally:
+            store.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file and gives the folder free; twice does no harm."""
+        self._store.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    # -- jobs ------------------------------------------------------------------------------------
+
+    def begin_job(self, spec: JobSpec, salt: str = "") -> tuple[JobRecord, bool]:
+        """The job of this spec, made RUNNING again with what failed open again, and True; or a new one, and False.
+
+        A salt names its own job; without one the newest job of the spec is taken up, whatever its salt.
+        """
+        with self._writing():
+            found = ledger_jobs.find_job(self._store, spec, salt)
+            job = ledger_jobs.new_job(self._store, spec, salt, self._clock()) if found is None else found
+            if found is not None:
+                ledger_jobs.reopen(self._store, job)
+        self._handed[job] = HandedOut()
+        return self.job(job).record, found is not None
+
+    def job(self, job: int) -> JobStatus:
+        """One job; UsageError listing the known ids when there is none such."""
+        return ledger_jobs.job_status(self._store, job)
+
+    def jobs(self) -> list[JobStatus]:
+        """Every job, oldest first."""
+        return ledger_jobs.all_jobs(self._store)
+
+    def counts(self, job: int) -> Counts:
+        """How far the job is; one small read, whatever its size."""
+        return self.job(job).counts
+
+    def cancel_requested(self, job: int) -> bool:
+        """Whether somebody cancelled the job since it was begun; for the run to ask between commits."""
+        return self._store.row("SELECT 1 FROM cancellation WHERE job = ?", (job,)) is not None
+
+    def end_job(self, job: int, state: JobState) -> None:
+        """Records that no one works on the job any more."""
+        with self._writing():
+            self._store.run("UPDATE job SET state = ? WHERE id = ?", (state.value, job))
+
+    def clean(self, jobs: Sequence[int]) -> Cleaned:
+        """Forgets these jobs, and the rows and results that no other job refers to; then gives the disk back."""
+        before = self._state.ledger.stat().st_size
+        with self._writing():
+            requests, rows = ledger_jobs.forget_jobs(self._store, jobs)
+        self._handed.clear()
+        self._store.run("VACUUM")
+        self._store.row("PRAGMA wal_checkpoint(TRUNCATE)")
+        freed = before - self._state.ledger.stat().st_size
+        return Cleaned(jobs=len(jobs), requests=requests, rows=rows, freed_bytes=max(0, freed))
+
+    # -- intake ----------------------------------------------------------------------------------
+
+    def reset_intake(self, job: int) -> None:
+        """Forgets the job's requests and parts, to take its input in again; rows and results stay."""
+        with self._writing():
+            ledger_jobs.forget_requests(self._store, job)
+        self._handed[job] = HandedOut()
+
+    def add_requests(self, job: int, requests: Sequence[NewRequest]) -> list[OpenRow]:
+        """Appends the requests; their rows that are open and were not given out in this run of the job.
+
+        A request all of whose rows are known and done ends at once; `ready_to_reduce` tells of REDUCE ones that
+        need their next level. A custom_id used before makes an error of the later request.
+        """
+        with self._writing():
+            opened = self._requests.add(job, requests)
+        return self._hand_out(job, opened)
+
+    def finish_intake(self, job: int, signature: str) -> None:
+        """Every line of the input is recorded; `signature` says which input that was."""
+        with self._writing():
+            self._store.run("UPDATE job SET intake_complete = 1, signature = ? WHERE id = ?", (signature, job))
+
+    def open_rows(self, job: int, batch: int = 10_000) -> Iterator[list[OpenRow]]:
+        """The open rows of the job's open requests, each once, in input order; the ledger may be written between
+        two lists."""
+        self._handed[job] = HandedOut()
+        place, end = (first_request(job), -1, -1), first_request(job + 1)
+        while lines := self._store.rows(_OPEN_ROWS, (*place, end, batch)):
+            place = lines[-1][4:]
+            # A list of a request's parts can name a row twice.
+            unique = {line[0]: line for line in lines}
+            rows = [OpenRow(id=v[0], length=v[1], max_tokens=v[2], sampling=v[3]) for v in unique.values()]
+            if fresh := self._hand_out(job, rows):
+                yield fresh
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def rows(self, ids: Sequence[int]) -> list[StoredRow]:
+        """These rows with their tokens, in the order asked for."""
+        found = {
+            values[0]: StoredRow(
+                id=values[0], key=values[1], tokens=values[2], max_tokens=values[3], sampling=values[4]
+            )
+            for values in self._store.rows(
+                f"SELECT id, key, tokens, max_tokens, sampling FROM row WHERE {_THESE}", (json.dumps(list(ids)),)
+            )
+        }
+        return [found[number] for number in ids]
+
+    def sampling(self, id: int) -> Sampling:
+        """The sampling of a group."""
+        return self._rows.samplings.get(id)
+
+    def commit(self, worker: str, results: Sequence[RowResult]) -> list[int]:
+        """Records results; the first of a row counts and never changes, later and unknown ones are dropped.
+
+        Requests whose rows have all ended end with them, in every job. Returns the REDUCE requests whose latest
+        level is done and has several parts: each needs `add_parts`.
+        """
+        first: dict[int, RowResult] = {}
+        for result in results:
+            first.setdefault(result.id, result)
+        with self._writing():
+            ids = (json.dumps(list(first)),)
+            still_open = self._store.rows(f"SELECT id FROM row WHERE state = 0 AND {_THESE}", ids)
+            kept = [first[number] for (number,) in still_open]
+            done = [result for result in kept if result.finish is not Finish.ERROR]
+            self._store.run_many(
+                "INSERT INTO result (row, text, finish, input_tokens, output_tokens, worker) VALUES (?, ?, ?, ?, ?, ?)",
+                [(r.id, r.text, r.finish.value, r.input_tokens, r.output_tokens, worker) for r in done],
+            )
+            self._store.run_many("UPDATE row SET state = 1 WHERE id = ?", [(r.id,) for r in done])
+            for result in kept:
+                if result.finish is Finish.ERROR:
+                    self._fail(result.id, RowState.ERROR, result.error or "the engine gave no reason")
+            touch_rows(self._store, [result.id for result in kept])
+            return settle(self._store)
+
+    def crashed(self, rows: Sequence[int], alone: bool) -> list[int]:
+        """Counts an engine's death against these rows; how often each has now been the only one inside."""
+        ids = (json.dumps(list(rows)),)
+        with self._writing():
+            self._store.run(f"UPDATE row SET crashes = crashes + 1, alone = alone + {int(alone)} WHERE {_THESE}", ids)
+            counts: dict[int, int] = dict(self._store.rows(f"SELECT id, alone FROM row WHERE {_THESE}", ids))
+        return [counts[number] for number in rows]
+
+    def quarantine(self, row: int, reason: str) -> None:
+        """Ends an open row that kills engines, and the requests that need it; a row that has ended is left alone."""
+        with self._writing():
+            if self._fail(row, RowState.QUARANTINED, reason):
+                touch_rows(self._store, [row])
+                settle(self._store)
+
+    # -- reduce ----------------------------------------------------------------------------------
+
+    def ready_to_reduce(self, job: int) -> list[int]:
+        """The job's open REDUCE requests whose latest level is done and has several parts."""
+        with self._writing():
+            touch_to_reduce(self._store, first_request(job), first_request(job + 1))
+            return settle(self._store)
+
+    def part_texts(self, request: int) -> list[str]:
+        """The texts of the request's latest level, in order."""
+        return [text for (text,) in self._store.rows(_LATEST_TEXTS, (request,))]
+
+    def add_parts(self, request: int, rows: Sequence[NewRow]) -> list[OpenRow]:
+        """Gives the request its next level; its rows that are open and not given out yet. When there are none the
+        request has ended, or `ready_to_reduce` names it again."""
+        job = job_of(request)
+        with self._writing():
+            level = self._store.number("SELECT level FROM request WHERE id = ?", (request,)) + 1
+            opened = self._requests.add_level(job, request, level, rows)
+        return self._hand_out(job, opened)
+
+    def finish_request(self, request: int) -> None:
+        """Ends a request whose latest level is one part that is done; it has usually ended by itself."""
+        with self._writing():
+            touch_requests(self._store, [request])
+            settle(self._store)
+            state = self._store.number("SELECT state FROM request WHERE id = ?", (request,))
+            assert state != 0, f"request {request} cannot end: its latest level is not one part that is done"
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def answers(self, job: int) -> Iterator[Answer]:
+        """The job's requests in input order as they are at this moment, read beside any writing."""
+        store = Store(self._state.ledger, write=False)
+        try:
+            yield from stream_answers(store, job)
+        finally:
+            store.close()
+
+    def validate(self) -> None:
+        """AssertionError with the story when an invariant is broken or a total is wrong. Reads everything: for tests."""
+        check_ledger(self._store)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with self._store.transaction():
+                yield
+        except BaseException:
+            self._rows.samplings.forget()
+            self._requests.forget()
+            raise
+
+    def _hand_out(self, job: int, rows: list[OpenRow]) -> list[OpenRow]:
+        handed = self._handed.setdefault(job, HandedOut())
+        fresh = handed.fresh(rows)
+        handed.mark(fresh)
+        return fresh
+
+    def _fail(self, row: int, state: RowState, reason: str) -> int:
+        return self._store.run(
+            "UPDATE row SET state = ?, error = ? WHERE id = ? AND state = 0", (int(state), reason, row)
+        )
+
+
+def _check_exists(state: StateDir) -> None:
+    if not state.ledger.exists():
+        raise UsageError(
+            f"no job is recorded in {state.root}: begin one with `fleet run`, or give its folder with --state-dir"
+        )

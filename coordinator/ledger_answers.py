@@ -1,0 +1,55 @@
+"""Streams a job's requests with their outcomes, in input order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from coordinator.ledger_schema import ORDINAL_BITS, first_request
+from coordinator.ledger_store import Store
+from coordinator.records import Answer, Part, Shape, Source
+from fleet.job import Finish, RequestState
+
+_ANSWERS = """
+SELECT q.id, q.custom_id, i.path, q.line, q.state, q.error, q.extra, q.url, q.shape, p.level = q.level,
+    x.text, x.finish, x.input_tokens, x.output_tokens
+FROM request q
+CROSS JOIN input i ON i.id = q.input
+LEFT JOIN part p ON p.request = q.id
+LEFT JOIN result x ON x.row = p.row
+WHERE q.id >= ? AND q.id < ?
+ORDER BY q.id, p.level, p.ordinal
+"""
+_ORDINAL = (1 << ORDINAL_BITS) - 1
+
+
+def stream_answers(store: Store, job: int) -> Iterator[Answer]:
+    """One moment's answers; a part of a request at a time is held in memory."""
+    with store.snapshot():
+        lines = store.stream(_ANSWERS, (first_request(job), first_request(job + 1)))
+        for _, group in groupby(lines, key=itemgetter(0)):
+            yield _answer(list(group))
+
+
+def _answer(lines: list[tuple[Any, ...]]) -> Answer:
+    number, custom_id, path, line, state, error, extra, url, shape = lines[0][:9]
+    done = [values[9:] for values in lines if values[10] is not None]
+    return Answer(
+        ordinal=number & _ORDINAL,
+        custom_id=custom_id,
+        source=Source(file=path, line=line),
+        state=RequestState(state),
+        error=error,
+        extra=extra,
+        url=url,
+        shape=Shape(shape),
+        parts=tuple(
+            Part(text=text, finish=Finish(finish), input_tokens=taken, output_tokens=made)
+            for latest, text, finish, taken, made in done
+            if latest
+        ),
+        input_tokens=sum(values[3] for values in done),
+        output_tokens=sum(values[4] for values in done),
+    )

@@ -1,0 +1,113 @@
+"""Requests of a job as intake adds them, their parts, and their rows. Used inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.ledger_rows import RowBook, Upserted
+from coordinator.ledger_schema import first_request
+from coordinator.ledger_settle import settle, touch_requests
+from coordinator.ledger_store import Store
+from coordinator.records import NewRequest, NewRow, OpenRow
+from fleet.job import RequestState
+
+_INSERT = """
+INSERT INTO request (id, job, custom_id, state, shape, input, line, url, extra, error)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, custom_id) DO NOTHING
+"""
+_INSERT_PART = "INSERT INTO part (request, level, ordinal, row) VALUES (?, ?, ?, ?)"
+_ADD_COUNTS = "UPDATE job SET requests = requests + ?, error = error + ? WHERE id = ?"
+
+#: Input files remembered by path.
+_INPUTS = 1_024
+
+
+class RequestBook:
+    """Adds requests to jobs."""
+
+    def __init__(self, store: Store, rows: RowBook) -> None:
+        self._store = store
+        self._rows = rows
+        self._inputs: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """After a rollback: ids given since may be gone."""
+        self._inputs.clear()
+
+    def add(self, job: int, requests: Sequence[NewRequest]) -> list[OpenRow]:
+        """Their open rows, each once; requests that need no row computed have ended when this returns."""
+        number = self._store.number("SELECT requests FROM job WHERE id = ?", (job,))
+        numbered = dict(enumerate(requests, first_request(job) + number))
+        errors = sum(request.error is not None for request in requests)
+        added = self._store.run_many(_INSERT, [self._values(i, job, r) for i, r in numbered.items()])
+        if added < len(numbered):
+            repeated = self._record_repeated(job, numbered)
+            errors += sum(numbered.pop(i).error is None for i in repeated)
+        self._store.run(_ADD_COUNTS, (len(requests), errors, job))
+        return self._add_parts(job, numbered).open
+
+    def add_level(self, job: int, request: int, level: int, rows: Sequence[NewRow]) -> list[OpenRow]:
+        """Gives a REDUCE request its next level; its open rows."""
+        upserted = self._rows.upsert(job, rows)
+        parts = [(request, level, ordinal, row) for ordinal, row in enumerate(upserted.ids)]
+        self._store.run_many(_INSERT_PART, parts)
+        self._store.run("UPDATE request SET level = ? WHERE id = ?", (level, request))
+        touch_requests(self._store, [request])
+        settle(self._store)
+        return upserted.open
+
+    def _add_parts(self, job: int, numbered: dict[int, NewRequest]) -> Upserted:
+        rows = [row for request in numbered.values() for row in request.rows]
+        upserted = self._rows.upsert(job, rows)
+        ids = iter(upserted.ids)
+        parts = [(i, 0, k, next(ids)) for i, request in numbered.items() for k in range(len(request.rows))]
+        self._store.run_many(_INSERT_PART, parts)
+        if upserted.ended:
+            touch_requests(self._store, sorted({part[0] for part in parts if part[3] in upserted.ended}))
+            settle(self._store)
+        return upserted
+
+    def _values(self, number: int, job: int, request: NewRequest) -> tuple[object, ...]:
+        state = RequestState.OPEN if request.error is None else RequestState.ERROR
+        source = request.source
+        return (
+            number,
+            job,
+            request.custom_id,
+            int(state),
+            int(request.shape),
+            self._input(source.file),
+            source.line,
+            request.url,
+            request.extra,
+            request.error,
+        )
+
+    def _input(self, path: str) -> int:
+        found = self._inputs.get(path)
+        if found is None:
+            self._store.run("INSERT INTO input (path) VALUES (?) ON CONFLICT (path) DO NOTHING", (path,))
+            found = self._store.number("SELECT id FROM input WHERE path = ?", (path,))
+            if len(self._inputs) >= _INPUTS:
+                self._inputs.clear()
+            self._inputs[path] = found
+        return found
+
+    def _record_repeated(self, job: int, numbered: dict[int, NewRequest]) -> list[int]:
+        """Records as errors the requests that were not inserted, since their custom_id is taken."""
+        first, last = next(iter(numbered)), next(reversed(numbered))
+        there = {i for (i,) in self._store.rows("SELECT id FROM request WHERE id BETWEEN ? AND ?", (first, last))}
+        repeated = [i for i in numbered if i not in there]
+        for i in repeated:
+            request = numbered[i]
+            where = self._store.row(
+                "SELECT path, line FROM request JOIN input ON input.id = input WHERE job = ? AND custom_id = ?",
+                (job, request.custom_id),
+            )
+            place = f"{where[0]}:{where[1]}" if where else "another line"
+            values = list(self._values(i, job, request))
+            values[2] = None
+            values[3] = int(RequestState.ERROR)
+            values[-1] = f"custom_id {request.custom_id!r} was already used at {place}"
+            self._store.run(_INSERT, values)
+        return repeated
