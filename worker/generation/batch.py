@@ -1,0 +1,243 @@
+"""The batch: rows that decode together, one step at a time; rows join and leave without the others being copied."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+
+from worker.generation.choice import choose
+from worker.generation.positions import Positions
+from worker.generation.prefill import groups, padding, prefill
+from worker.generation.rows import Counters, Event, GenRow, RunningRow
+from worker.generation.slots import STEP_COLUMNS, slots_for
+
+#: Steps between evaluations of all cache state: what no later step asks for would pile up as graph (mlx-lm issue 1845).
+SETTLE_STEPS = 256
+#: Buffers shrink when they need less than this share of their columns; a change copies them once.
+SHRINK_SHARE = 0.6
+
+
+class Ahead(Enum):
+    """What is done for the next step before this one's tokens are read."""
+
+    #: nothing: the next step knows who ended
+    NOTHING = "nothing"
+    #: its graph is built, and sent off once the tokens are there
+    BUILD = "build"
+    #: it is sent off
+    SEND = "send"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flight:
+    """A step under way: its tokens, (slots,), and the rows they are for, by slot."""
+
+    tokens: mx.array
+    rows: tuple[tuple[int, RunningRow], ...]
+
+
+class Generation:
+    """Rows decoding together with one model."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        prefill_rows: int,
+        prefill_tokens: int,
+        eos: frozenset[int],
+        slots: int = 1,
+        ahead: Ahead = Ahead.NOTHING,
+    ) -> None:
+        """`prefill_rows` prompts at most are computed together, about `prefill_tokens` tokens an evaluation.
+
+        Memory is taken for `slots` rows from the start; more may run, at the price of a copy when they join.
+        Raises TypeError naming the cache type when the model cannot batch.
+        """
+        self.counters = Counters()
+        self._model = model
+        self._prefill_rows = prefill_rows
+        self._prefill_tokens = prefill_tokens
+        self._eos = eos
+        self._ahead = ahead
+        self._positions = Positions()
+        self._caches = [slots_for(cache, self._positions) for cache in make_prompt_cache(model)]
+        self._slots: list[RunningRow | None] = []
+        self._room = (slots, 0)
+        self._flight: _Flight | None = None
+        self._early: list[Event] = []
+
+    @property
+    def running(self) -> list[tuple[int, int]]:
+        """(id, tokens made) of the rows in the batch."""
+        return [(row.id, row.made) for row in self._slots if row is not None]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the batch's cached state takes."""
+        return sum(array.nbytes for cache in self._caches for array in cache.arrays)
+
+    def insert(self, rows: Sequence[GenRow]) -> None:
+        """Computes the rows' prompts, all but the last token, and lets the rows join the next step."""
+        if any(not row.tokens or row.max_tokens < 1 for row in rows):
+            raise ValueError("a row needs at least one prompt token and room for one new token")
+        self._land_early()
+        start = time.perf_counter()
+        self._make_room(rows)
+        for together in self._cohorts(rows):
+            self._join(together)
+        mx.clear_cache()
+        self.counters.prefill_s += time.perf_counter() - start
+
+    def step(self) -> list[Event]:
+        """Makes one token for every row in the batch and returns them; empty only when no row is left."""
+        start = time.perf_counter()
+        events, self._early = self._early, []
+        flight = self._flight or self._launch(None)
+        self._flight = None
+        if flight is not None:
+            self._flight = self._launch(flight) if self._may_build_ahead() else None
+            events += self._land(flight)
+            if self._flight is not None:
+                mx.async_eval(self._flight.tokens)
+        self.counters.decode_s += time.perf_counter() - start
+        return events
+
+    def remove(self, ids: Iterable[int]) -> None:
+        """Takes rows out of the batch; ids that are not in it are ignored."""
+        gone = set(ids)
+        for i, row in enumerate(self._slots):
+            if row is not None and row.id in gone:
+                row.ended = True
+                self._slots[i] = None
+        self._early = [event for event in self._early if event[0] not in gone]
+
+    # -- joining ------------------------------------------------------------------------------------
+
+    def _cohorts(self, rows: Sequence[GenRow]) -> Iterable[list[GenRow]]:
+        """The rows in the groups that are computed together: one prefix, and prompts to compute or none."""
+
+        def kind(row: GenRow) -> tuple[int, bool]:
+            return id(row.prefix), len(row.tokens) > 1
+
+        for _, alike in groupby(sorted(rows, key=kind), key=kind):
+            members = list(alike)
+            for group in groups([len(row.tokens) for row in members], rows=self._prefill_rows):
+                yield [members[i] for i in group]
+
+    def _join(self, rows: Sequence[GenRow]) -> None:
+        """Computes some rows' prompts together and places them in free slots."""
+        prompts = [row.tokens[:-1] for row in rows]
+        pieces = prefill(self._model, prompts, tokens_per_eval=self._prefill_tokens, prefix=rows[0].prefix)
+        lengths = [len(prompt) for prompt in prompts]
+        self.counters.prompt_tokens += sum(lengths)
+        self.counters.padding_tokens += padding(lengths)
+        free = [i for i, row in enumerate(self._slots) if row is None]
+        for row, layers in zip(rows, pieces, strict=True):
+            slot = free.pop(0) if free else len(self._slots)
+            self._slots[slot : slot + 1] = [RunningRow.of(row)]
+            for cache, piece in zip(self._caches, layers, strict=True):
+                cache.count(len(self._slots))
+                cache.place(slot, piece)
+        mx.eval([cache.arrays for cache in self._caches])
+
+    def _make_room(self, joining: Sequence[GenRow] = ()) -> None:
+        """Fits the buffers to the rows that run and join; they are copied only when that changes them."""
+        columns = [row.cached + min(row.max_tokens - row.launched, STEP_COLUMNS) for row in self._slots if row]
+        columns += [row.prompt_tokens - 1 + min(row.max_tokens, STEP_COLUMNS) for row in joining]
+        taken = sum(row is not None for row in self._slots) + len(joining)
+        need_slots, need_columns = max(taken, len(self._slots), self._room[0]), max(columns, default=0)
+        have_slots, have_columns = self._room
+        if not SHRINK_SHARE * have_columns <= need_columns <= have_columns or need_slots > have_slots:
+            need_columns = -(-need_columns // STEP_COLUMNS) * STEP_COLUMNS
+            self._room = (need_slots, need_columns)
+            for cache in self._caches:
+                cache.room(*self._room)
+
+    # -- stepping -----------------------------------------------------------------------------------
+
+    def _launch(self, after: _Flight | None) -> _Flight | None:
+        """Builds the next step's graph, on the tokens of `after` when that step is under way."""
+        if after is None:
+            self._close_gaps()
+        rows = [row if row is not None and row.wants else None for row in self._slots]
+        wanted = tuple((i, row) for i, row in enumerate(rows) if row is not None)
+        if not wanted:
+            return None
+        if max(row.cached for _, row in wanted) >= self._room[1]:
+            self._make_room()
+        self._positions.set([row.cached if row else None for row in rows])
+        inputs = after.tokens if after else mx.array([row.tokens[-1] if row else 0 for row in rows])
+        logits = self._model(inputs[:, None], cache=list(self._caches))[:, -1]
+        contexts = [_context(row, i, after) for i, row in enumerate(rows)]
+        tokens = choose(logits, [row.choice if row else None for row in rows], contexts)
+        for _, row in wanted:
+            row.cached += 1
+            row.launched += 1
+        if after is None or self._ahead is Ahead.SEND:
+            mx.async_eval(tokens)
+        self._count(len(rows), len(wanted))
+        return _Flight(tokens=tokens, rows=wanted)
+
+    def _land(self, flight: _Flight) -> list[Event]:
+        """Reads a step's tokens; rows that end give up their slots."""
+        tokens = flight.tokens.tolist()
+        events = []
+        for slot, row in flight.rows:
+            if row.ended:
+                continue
+            finish = row.read(tokens[slot], self._eos)
+            events.append((row.id, tokens[slot], finish))
+            if finish is not None:
+                self._slots[slot] = None
+        return events
+
+    def _land_early(self) -> None:
+        """Waits for the step under way, whose tokens the next `step` returns: nothing may read the buffers now."""
+        if self._flight is not None:
+            mx.eval(self._flight.tokens)
+            self._early += self._land(self._flight)
+            self._flight = None
+
+    def _may_build_ahead(self) -> bool:
+        return self._ahead is not Ahead.NOTHING and 8 * self._slots.count(None) <= len(self._slots)
+
+    def _close_gaps(self) -> None:
+        """Moves the last rows into the free slots, so that no slot is computed for nobody."""
+        live = [i for i, row in enumerate(self._slots) if row is not None]
+        if len(live) == len(self._slots):
+            return
+        sources = [i for i in live if i >= len(live)]
+        targets = [i for i in range(len(live)) if self._slots[i] is None]
+        for source, target in zip(sources, targets, strict=True):
+            self._slots[target] = self._slots[source]
+        del self._slots[len(live) :]
+        self.counters.moved_rows += len(sources)
+        for cache in self._caches:
+            if sources:
+                cache.move(sources, targets)
+            cache.count(len(live))
+
+    def _count(self, slots: int, rows: int) -> None:
+        self.counters.steps += 1
+        self.counters.step_rows += rows
+        self.counters.idle_slots += slots - rows
+        self.counters.maskless_steps += isinstance(self._positions.offset, int)
+        if self.counters.steps % SETTLE_STEPS == 0:
+            mx.eval([cache.arrays for cache in self._caches])
+            mx.clear_cache()
+
+
+def _context(row: RunningRow | None, slot: int, after: _Flight | None) -> mx.array | None:
+    """The tokens a row's processors see: all so far, the step's input included."""
+    if row is None or not row.choice.processors:
+        return None
+    known = mx.array(row.tokens)
+    return known if after is None else mx.concatenate([known, after.tokens[slot : slot + 1].astype(known.dtype)])

@@ -1,0 +1,75 @@
+"""Where each slot's next token goes: the host-side truth that all layers of a batch share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import mlx.core as mx
+
+
+class Positions:
+    """One decode step's positions: every slot's cached tokens, and the arrays the layers derive from them.
+
+    A slot's tokens lie left-aligned: token p in column p, or in column p modulo the window of a ring. So a row that
+    joins or leaves moves no other row, and the width read is that of the longest live row.
+    """
+
+    def __init__(self) -> None:
+        #: slots computed in this step
+        self.slots = 0
+        #: columns the longest live row has after this step
+        self.width = 0
+        #: tokens cached before this step: one number when all live rows agree, else one per slot
+        self.offset: int | mx.array = 0
+        self._derived: dict[tuple[str, int, int], mx.array] = {}
+
+    def set(self, cached: Sequence[int | None]) -> None:
+        """Starts a step: `cached[slot]` is its number of cached tokens, None for a slot nobody reads."""
+        live = [n for n in cached if n is not None]
+        longest = max(live, default=0)
+        self.slots = len(cached)
+        self.width = longest + 1
+        uniform = all(n == longest for n in live)
+        self.offset = longest if uniform else mx.array([n or 0 for n in cached])
+        self._derived = {}
+
+    def columns(self, window: int) -> int | mx.array:
+        """The column each slot writes: a number, or an array of shape (slots,); `window` 0 is no ring."""
+        if isinstance(self.offset, int):
+            return self.offset % window if window else self.offset
+        if not window:
+            return self.offset
+        offset = self.offset
+        return self._once(("columns", window, 0), lambda: offset % window)
+
+    def rows(self) -> mx.array:
+        """0, 1, ... slots - 1, to pair with `columns`."""
+        return self._once(("rows", 0, 0), lambda: mx.arange(self.slots))
+
+    def read_width(self, window: int) -> int:
+        """Columns to read in this step."""
+        return min(self.width, window) if window else self.width
+
+    def mask(self, window: int, sight: int | None) -> mx.array | None:
+        """The attention mask of this step, broadcastable to (slots, heads, 1, columns); None when all is seen.
+
+        `window` is the ring's size (0 is no ring), `sight` how many tokens back a row may look (None is all).
+        """
+        width = self.read_width(window)
+        reach = min(sight or width, width)
+        if isinstance(self.offset, int) and reach >= width:
+            return None
+        return self._once(("mask", window, reach), lambda: self._mask(window, width, reach))
+
+    def _mask(self, window: int, width: int, reach: int) -> mx.array:
+        offset = mx.array(self.offset).reshape(-1, 1, 1, 1)
+        age = offset - mx.arange(width)
+        if window:
+            age = age % window  # a ring's column holds the newest token that fits it
+        seen: mx.array = (age >= 0) & (age <= offset)
+        return seen & (age < reach) if reach < width else seen
+
+    def _once(self, name: tuple[str, int, int], make: Callable[[], mx.array]) -> mx.array:
+        if name not in self._derived:
+            self._derived[name] = make()
+        return self._derived[name]
