@@ -6,7 +6,6 @@ Ledger that one thread uses at a time; others read beside it.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,8 @@ from coordinator import ledger_jobs
 from coordinator.ledger_answers import stream_answers
 from coordinator.ledger_checks import check_ledger
 from coordinator.ledger_requests import RequestBook
-from coordinator.ledger_rows import HandedOut, RowBook
+from coordinator.ledger_results import count_crash, fail_row, latest_texts, record_results
+from coordinator.ledger_rows import HandedOut, RowBook, open_rows_of, stored_rows
 from coordinator.ledger_schema import first_request, job_of
 from coordinator.ledger_settle import settle, touch_requests, touch_rows, touch_to_reduce
 from coordinator.ledger_store import Store
@@ -34,25 +34,11 @@ from coordinator.records import (
 )
 from fleet.config import StateDir
 from fleet.errors import UsageError
-from fleet.job import Finish, JobState, RowState, Sampling
+from fleet.job import JobState, RowState, Sampling
 from fleet.messages import RowResult
 
 #: `fleet cancel` waits this long for a run's transaction to end, seconds.
 CANCEL_BUSY_S = 5.0
-
-_OPEN_ROWS = """
-SELECT r.id, length(r.tokens) / 4, r.max_tokens, r.sampling, p.request, p.level, p.ordinal
-FROM part p
-CROSS JOIN request q ON q.id = p.request AND q.state = 0
-CROSS JOIN row r ON r.id = p.row AND r.state = 0
-WHERE (p.request, p.level, p.ordinal) > (?, ?, ?) AND p.request < ?
-ORDER BY p.request, p.level, p.ordinal LIMIT ?
-"""
-_LATEST_TEXTS = """
-SELECT x.text FROM request q JOIN part p ON p.request = q.id AND p.level = q.level
-JOIN result x ON x.row = p.row WHERE q.id = ? ORDER BY p.ordinal
-"""
-_THESE = "id IN (SELECT value FROM json_each(?))"
 
 
 class Ledger:
@@ -187,12 +173,7 @@ class Ledger:
         """The open rows of the job's open requests, each once, in input order; the ledger may be written between
         two lists."""
         self._handed[job] = HandedOut()
-        place, end = (first_request(job), -1, -1), first_request(job + 1)
-        while lines := self._store.rows(_OPEN_ROWS, (*place, end, batch)):
-            place = lines[-1][4:]
-            # A list of a request's parts can name a row twice.
-            unique = {line[0]: line for line in lines}
-            rows = [OpenRow(id=v[0], length=v[1], max_tokens=v[2], sampling=v[3]) for v in unique.values()]
+        for rows in open_rows_of(self._store, job, batch):
             if fresh := self._hand_out(job, rows):
                 yield fresh
 
@@ -200,15 +181,7 @@ class Ledger:
 
     def rows(self, ids: Sequence[int]) -> list[StoredRow]:
         """These rows with their tokens, in the order asked for."""
-        found = {
-            values[0]: StoredRow(
-                id=values[0], key=values[1], tokens=values[2], max_tokens=values[3], sampling=values[4]
-            )
-            for values in self._store.rows(
-                f"SELECT id, key, tokens, max_tokens, sampling FROM row WHERE {_THESE}", (json.dumps(list(ids)),)
-            )
-        }
-        return [found[number] for number in ids]
+        return stored_rows(self._store, ids)
 
     def sampling(self, id: int) -> Sampling:
         """The sampling of a group."""
@@ -220,37 +193,19 @@ class Ledger:
         Requests whose rows have all ended end with them, in every job. Returns the REDUCE requests whose latest
         level is done and has several parts: each needs `add_parts`.
         """
-        first: dict[int, RowResult] = {}
-        for result in results:
-            first.setdefault(result.id, result)
         with self._writing():
-            ids = (json.dumps(list(first)),)
-            still_open = self._store.rows(f"SELECT id FROM row WHERE state = 0 AND {_THESE}", ids)
-            kept = [first[number] for (number,) in still_open]
-            done = [result for result in kept if result.finish is not Finish.ERROR]
-            self._store.run_many(
-                "INSERT INTO result (row, text, finish, input_tokens, output_tokens, worker) VALUES (?, ?, ?, ?, ?, ?)",
-                [(r.id, r.text, r.finish.value, r.input_tokens, r.output_tokens, worker) for r in done],
-            )
-            self._store.run_many("UPDATE row SET state = 1 WHERE id = ?", [(r.id,) for r in done])
-            for result in kept:
-                if result.finish is Finish.ERROR:
-                    self._fail(result.id, RowState.ERROR, result.error or "the engine gave no reason")
-            touch_rows(self._store, [result.id for result in kept])
+            touch_rows(self._store, record_results(self._store, worker, results))
             return settle(self._store)
 
     def crashed(self, rows: Sequence[int], alone: bool) -> list[int]:
         """Counts an engine's death against these rows; how often each has now been the only one inside."""
-        ids = (json.dumps(list(rows)),)
         with self._writing():
-            self._store.run(f"UPDATE row SET crashes = crashes + 1, alone = alone + {int(alone)} WHERE {_THESE}", ids)
-            counts: dict[int, int] = dict(self._store.rows(f"SELECT id, alone FROM row WHERE {_THESE}", ids))
-        return [counts[number] for number in rows]
+            return count_crash(self._store, rows, alone)
 
     def quarantine(self, row: int, reason: str) -> None:
         """Ends an open row that kills engines, and the requests that need it; a row that has ended is left alone."""
         with self._writing():
-            if self._fail(row, RowState.QUARANTINED, reason):
+            if fail_row(self._store, row, RowState.QUARANTINED, reason):
                 touch_rows(self._store, [row])
                 settle(self._store)
 
@@ -264,7 +219,7 @@ class Ledger:
 
     def part_texts(self, request: int) -> list[str]:
         """The texts of the request's latest level, in order."""
-        return [text for (text,) in self._store.rows(_LATEST_TEXTS, (request,))]
+        return latest_texts(self._store, request)
 
     def add_parts(self, request: int, rows: Sequence[NewRow]) -> list[OpenRow]:
         """Gives the request its next level; its rows that are open and not given out yet. When there are none the
@@ -294,7 +249,7 @@ class Ledger:
             store.close()
 
     def validate(self) -> None:
-        """AssertionError with the story when an invariant is broken or a total is wrong. Reads everything: for tests."""
+        """AssertionError with the story when an invariant is broken or a total is wrong; reads every table."""
         check_ledger(self._store)
 
     # -- inside ----------------------------------------------------------------------------------
@@ -314,11 +269,6 @@ class Ledger:
         fresh = handed.fresh(rows)
         handed.mark(fresh)
         return fresh
-
-    def _fail(self, row: int, state: RowState, reason: str) -> int:
-        return self._store.run(
-            "UPDATE row SET state = ?, error = ? WHERE id = ? AND state = 0", (int(state), reason, row)
-        )
 
 
 def _check_exists(state: StateDir) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from coordinator.ledger_schema import first_request
 from coordinator.ledger_store import Store
-from coordinator.records import NewRow, OpenRow
+from coordinator.records import NewRow, OpenRow, StoredRow
 from fleet.errors import StorageError
 from fleet.job import RowState, Sampling, canonical
 
@@ -16,6 +16,18 @@ from fleet.job import RowState, Sampling, canonical
 _SAMPLINGS = 4_096
 #: Keys looked up by one statement.
 _LOOK_UP = 500
+
+_OPEN_ROWS = """
+SELECT r.id, length(r.tokens) / 4, r.max_tokens, r.sampling, p.request, p.level, p.ordinal
+FROM part p
+CROSS JOIN request q ON q.id = p.request AND q.state = 0
+CROSS JOIN row r ON r.id = p.row AND r.state = 0
+WHERE (p.request, p.level, p.ordinal) > (?, ?, ?) AND p.request < ?
+ORDER BY p.request, p.level, p.ordinal LIMIT ?
+"""
+_STORED_ROWS = """
+SELECT id, key, tokens, max_tokens, sampling FROM row WHERE id IN (SELECT value FROM json_each(?))
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +169,27 @@ class RowBook:
             (json.dumps(failed), first_request(job), first_request(job + 1)),
         )
         again = sorted(set(failed) - {number for (number,) in ours})
-        open_rows(self._store, again)
+        self._store.run(
+            "UPDATE row SET state = 0, crashes = 0, alone = 0, error = NULL "
+            "WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(again),),
+        )
         states.update((number, RowState.OPEN) for number in again)
 
 
-def open_rows(store: Store, rows: Sequence[int]) -> None:
-    """Opens failed rows again with their counts at zero."""
-    store.run(
-        "UPDATE row SET state = 0, crashes = 0, alone = 0, error = NULL "
-        "WHERE state > 1 AND id IN (SELECT value FROM json_each(?))",
-        (json.dumps(list(rows)),),
-    )
+def open_rows_of(store: Store, job: int, batch: int) -> Iterator[list[OpenRow]]:
+    """The open rows of the job's open requests, `batch` parts at a time; a row comes again when requests share it."""
+    place, end = (first_request(job), -1, -1), first_request(job + 1)
+    while lines := store.rows(_OPEN_ROWS, (*place, end, batch)):
+        place = lines[-1][4:]
+        unique = {line[0]: line for line in lines}
+        yield [OpenRow(id=v[0], length=v[1], max_tokens=v[2], sampling=v[3]) for v in unique.values()]
+
+
+def stored_rows(store: Store, ids: Sequence[int]) -> list[StoredRow]:
+    """These rows with their tokens, in the order asked for."""
+    found = {
+        values[0]: StoredRow(id=values[0], key=values[1], tokens=values[2], max_tokens=values[3], sampling=values[4])
+        for values in store.rows(_STORED_ROWS, (json.dumps(list(ids)),))
+    }
+    return [found[row] for row in ids]

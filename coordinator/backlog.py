@@ -1,0 +1,244 @@
+"""The pool of open rows: 16 bytes a row, longest first, so that a shard's rows are nearly equally long. Pure.
+
+Rows lie in pools by (total length, prompt length) class and sampling group. Classes are an eighth of an octave wide,
+so rows of one differ by 9 % at most: sorted neighbours pad far less, and a shard that spans two classes little more.
+Total length comes first, since what runs last should be short; prompt length second, since prompts are what is padded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.records import OpenRow
+
+#: Classes an octave of length is cut into.
+CLASSES = 8
+_NO_LIMIT = 1 << 62
+
+_ROW = np.dtype([("id", "<i8"), ("length", "<u4"), ("max_tokens", "<u4")])
+_FIELDS = attrgetter("id", "length", "max_tokens", "sampling")
+
+Rows = NDArray[np.void]
+#: (class of total length, class of prompt length)
+Class = tuple[int, int]
+
+
+def _classes(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    classes: NDArray[np.int64] = np.floor(np.log2(np.maximum(lengths, 1)) * CLASSES).astype(np.int64)
+    return classes
+
+
+def _totals(rows: Rows) -> NDArray[np.int64]:
+    totals: NDArray[np.int64] = rows["length"].astype(np.int64) + rows["max_tokens"]
+    return totals
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Rows of one class and sampling group: a sorted run that is used up from its end, and what came since.
+
+    A row is sorted once, when the run before it is used up, so rows that trickle in cost no sort a take.
+    """
+
+    #: ascending by total, then prompt; rows from `end` on are gone
+    run: Rows = field(default_factory=lambda: np.empty(0, _ROW))
+    end: int = 0
+    #: packed rows, in any order
+    tail: bytearray = field(default_factory=bytearray)
+
+    def __len__(self) -> int:
+        return self.end + len(self.tail) // _ROW.itemsize
+
+    def fitting(self, longest: int) -> int:
+        """How many rows at the start of the run have a total of at most `longest`; 0 only when no row has."""
+        count = self._fitting(longest)
+        if not count and self.tail:
+            rows = np.concatenate([self.run[: self.end], np.frombuffer(bytes(self.tail), _ROW)])
+            self.tail = bytearray()
+            self.run = rows[np.argsort((_totals(rows) << 32) | rows["length"], kind="stable")]
+            self.end = len(self.run)
+            count = self._fitting(longest)
+        return count
+
+    def _fitting(self, longest: int) -> int:
+        if not self.end or self._total(self.end - 1) <= longest:
+            return self.end
+        return bisect_right(range(self.end), longest, key=self._total)
+
+    def _total(self, index: int) -> int:
+        row = self.run[index]
+        return int(row["length"]) + int(row["max_tokens"])
+
+    def take(self, rows: int, tokens: int, longest: int, *, force: bool) -> Rows:
+        """Cuts the longest fitting rows, at most `rows` with together at most `tokens`; `force`: one at least."""
+        fitting = self.fitting(longest) if rows > 0 else 0
+        first = max(fitting - rows, 0)
+        spent = np.cumsum(_totals(self.run[first:fitting])[::-1])
+        count = int(np.searchsorted(spent, tokens, side="right"))
+        if force and not count and fitting:
+            count = 1
+        return self._cut(fitting - count, fitting)
+
+    def _cut(self, start: int, stop: int) -> Rows:
+        taken: Rows = self.run[start:stop].copy()
+        if stop < self.end:
+            self.run[start : self.end - len(taken)] = self.run[stop : self.end].copy()
+        self.end -= len(taken)
+        if self.end < len(self.run) // 2:
+            self.run = self.run[: self.end].copy()
+        return taken
+
+    def cut_longer(self, longest: int) -> Rows:
+        """Takes out every row over `longest`."""
+        self.fitting(-1)  # brings the tail into the run
+        return self._cut(self._fitting(longest), self.end)
+
+
+class Backlog:
+    """The open rows that are in no shard."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Class, dict[int, _Pool]] = {}
+        #: rows given back, by sampling group
+        self._back: dict[int, list[OpenRow]] = {}
+        self._rows = 0
+        #: prompt tokens of all rows
+        self.input_tokens = 0
+        #: new tokens that all rows may make
+        self.max_tokens = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and new tokens of all rows, at most."""
+        return self.input_tokens + self.max_tokens
+
+    def add(self, rows: Iterable[OpenRow]) -> None:
+        """Puts rows in."""
+        columns = np.array([_FIELDS(row) for row in rows], np.int64).reshape(-1, 4)
+        if not len(columns):
+            return
+        lengths, groups = columns[:, 1], columns[:, 3]
+        classes = np.stack([_classes(lengths + columns[:, 2]), _classes(lengths), groups], axis=1)
+        order = np.lexsort(classes.T[::-1])
+        packed = np.empty(len(columns), _ROW)
+        packed["id"], packed["length"], packed["max_tokens"] = columns[order, :3].T
+        classes = classes[order]
+        borders = np.flatnonzero(np.any(np.diff(classes, axis=0), axis=1)) + 1
+        for start, stop in zip([0, *borders.tolist()], [*borders.tolist(), len(columns)], strict=True):
+            total_class, prompt_class, group = classes[start].tolist()
+            pools = self._pools.setdefault((total_class, prompt_class), {})
+            pools.setdefault(group, _Pool()).tail += packed[start:stop].tobytes()
+        self._count(len(columns), int(lengths.sum()), int(columns[:, 2].sum()))
+
+    def put_back(self, rows: Iterable[OpenRow]) -> None:
+        """Puts rows in that go out ahead of all others."""
+        for row in rows:
+            self._back.setdefault(row.sampling, []).append(row)
+            self._count(1, row.length, row.max_tokens)
+
+    def take(self, *, rows: int, tokens: int, longest: int | None = None) -> list[OpenRow]:
+        """Cuts at most `rows` rows of one sampling group, of together at most `tokens` prompt and new tokens (or a
+        single row), none over `longest`; those given back first, then longest first. Empty when none fits."""
+        limit = _NO_LIMIT if longest is None else longest
+        return self._take_back(rows, tokens, limit) or self._take_longest(rows, tokens, limit)
+
+    def fits(self, longest: int) -> bool:
+        """Whether any row has at most `longest` prompt and new tokens."""
+        if any(_total(row) <= longest for given in self._back.values() for row in given):
+            return True
+        return any(self._fitting_pools(longest))
+
+    def take_longer(self, longest: int) -> list[OpenRow]:
+        """Takes out every row that no `take` up to `longest` would give."""
+        long: list[OpenRow] = []
+        for group, given in list(self._back.items()):
+            long += [row for row in given if _total(row) > longest]
+            self._keep_back(group, [row for row in given if _total(row) <= longest])
+        for name, group, pool in self._fitting_pools(_NO_LIMIT):
+            long += _opened(pool.cut_longer(longest), group)
+            self._drop_empty(name, group)
+        self._uncount(long)
+        return long
+
+    def _take_back(self, rows: int, tokens: int, longest: int) -> list[OpenRow]:
+        for group, given in self._back.items():
+            fitting = [row for row in given if _total(row) <= longest]
+            if not fitting:
+                continue
+            fitting.sort(key=lambda row: (_total(row), row.length), reverse=True)
+            taken: list[OpenRow] = []
+            for row in fitting[: max(rows, 1)]:
+                tokens -= _total(row)
+                if taken and tokens < 0:
+                    break
+                taken.append(row)
+            gone = {row.id for row in taken}
+            self._keep_back(group, [row for row in given if row.id not in gone])
+            self._uncount(taken)
+            return taken
+        return []
+
+    def _take_longest(self, rows: int, tokens: int, longest: int) -> list[OpenRow]:
+        taken: list[OpenRow] = []
+        for name, group, pool in self._fitting_pools(longest):
+            if taken and group != taken[0].sampling:
+                continue
+            while len(cut := pool.take(rows - len(taken), tokens, longest, force=not taken)):
+                taken += _opened(cut, group)
+                tokens -= int(_totals(cut).sum())
+            spent = pool.fitting(longest) > 0
+            self._drop_empty(name, group)
+            if spent:
+                break
+        self._uncount(taken)
+        return taken
+
+    def _fitting_pools(self, longest: int) -> Iterator[tuple[Class, int, _Pool]]:
+        """Pools that have a row of at most `longest`, longest class first."""
+        limit = int(_classes(np.array([longest]))[0])
+        for name in sorted(self._pools, reverse=True):
+            if name[0] > limit:
+                continue
+            for group, pool in list(self._pools[name].items()):
+                if pool.fitting(longest):
+                    yield name, group, pool
+
+    def _drop_empty(self, name: Class, group: int) -> None:
+        if not len(self._pools[name][group]):
+            del self._pools[name][group]
+            if not self._pools[name]:
+                del self._pools[name]
+
+    def _keep_back(self, group: int, rows: list[OpenRow]) -> None:
+        if rows:
+            self._back[group] = rows
+        else:
+            del self._back[group]
+
+    def _count(self, rows: int, input_tokens: int, max_tokens: int) -> None:
+        self._rows += rows
+        self.input_tokens += input_tokens
+        self.max_tokens += max_tokens
+
+    def _uncount(self, rows: list[OpenRow]) -> None:
+        self._count(-len(rows), -sum(row.length for row in rows), -sum(row.max_tokens for row in rows))
+
+
+def _total(row: OpenRow) -> int:
+    return row.length + row.max_tokens
+
+
+def _opened(rows: Rows, group: int) -> list[OpenRow]:
+    return [
+        OpenRow(id=number, length=length, max_tokens=max_tokens, sampling=group)
+        for number, length, max_tokens in rows[::-1].tolist()
+    ]

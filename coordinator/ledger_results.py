@@ -1,0 +1,54 @@
+"""Results and failures of rows as they come in. Used inside a transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from coordinator.ledger_store import Store
+from fleet.job import Finish, RowState
+from fleet.messages import RowResult
+
+_INSERT = """
+INSERT INTO result (row, text, finish, input_tokens, output_tokens, worker) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_LATEST_TEXTS = """
+SELECT x.text FROM request q JOIN part p ON p.request = q.id AND p.level = q.level
+JOIN result x ON x.row = p.row WHERE q.id = ? ORDER BY p.ordinal
+"""
+_THESE = "id IN (SELECT value FROM json_each(?))"
+
+
+def record_results(store: Store, worker: str, results: Sequence[RowResult]) -> list[int]:
+    """Records the first result of each open row and drops the others; the rows that ended with it."""
+    first: dict[int, RowResult] = {}
+    for result in results:
+        first.setdefault(result.id, result)
+    still_open = store.rows(f"SELECT id FROM row WHERE state = 0 AND {_THESE}", (json.dumps(list(first)),))
+    kept = [first[row] for (row,) in still_open]
+    done = [result for result in kept if result.finish is not Finish.ERROR]
+    store.run_many(_INSERT, [(r.id, r.text, r.finish.value, r.input_tokens, r.output_tokens, worker) for r in done])
+    store.run_many("UPDATE row SET state = 1 WHERE id = ?", [(r.id,) for r in done])
+    for result in kept:
+        if result.finish is Finish.ERROR:
+            fail_row(store, result.id, RowState.ERROR, result.error or "the engine gave no reason")
+    return [result.id for result in kept]
+
+
+def fail_row(store: Store, row: int, state: RowState, reason: str) -> bool:
+    """Ends an open row without a result; False when it has ended already."""
+    changed = store.run("UPDATE row SET state = ?, error = ? WHERE id = ? AND state = 0", (int(state), reason, row))
+    return changed > 0
+
+
+def count_crash(store: Store, rows: Sequence[int], alone: bool) -> list[int]:
+    """Counts a crash against each row; how many each has now had alone, in the order given."""
+    ids = (json.dumps(list(rows)),)
+    store.run(f"UPDATE row SET crashes = crashes + 1, alone = alone + {int(alone)} WHERE {_THESE}", ids)
+    counts: dict[int, int] = dict(store.rows(f"SELECT id, alone FROM row WHERE {_THESE}", ids))
+    return [counts[row] for row in rows]
+
+
+def latest_texts(store: Store, request: int) -> list[str]:
+    """The texts of the request's latest level, in order."""
+    return [text for (text,) in store.rows(_LATEST_TEXTS, (request,))]
