@@ -1,0 +1,150 @@
+"""Rows in, results out: text, stop strings and labels over token generation. The engine's one way to decode."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+
+from fleet.job import Finish
+from fleet.messages import Figures, RowResult
+from worker.batching import Row
+from worker.sampling import LabelProcessor, LabelTrie, Samplers
+from worker.stock import Generation, GenRow
+from worker.text import REPLACEMENT, StopWatch, Text, cut
+
+
+@dataclass(slots=True)
+class _Live:
+    """A row in the batch; owned by the decoder."""
+
+    row: Row
+    #: new tokens, the end token left out
+    kept: list[int] = field(default_factory=list)
+    #: present when the row has stop strings
+    watch: StopWatch | None = None
+    #: stop strings that are one special token, which text never shows
+    stop_ids: frozenset[int] = frozenset()
+    #: present when the answer is one of labels
+    trie: LabelTrie | None = None
+
+
+class Decoder:
+    """Decodes rows together. `insert` computes prompts, each `step` gives every row a token more."""
+
+    def __init__(self, generation: Generation, text: Text, eos: frozenset[int]) -> None:
+        self._generation = generation
+        self._text = text
+        self._eos = eos
+        self._samplers = Samplers()
+        self._live: dict[int, _Live] = {}
+        self._output_tokens = 0
+        self._step_cap = 0
+        self._trie = functools.lru_cache(maxsize=8)(LabelTrie)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows in the batch."""
+        return [live.row for live in self._live.values()]
+
+    @property
+    def running(self) -> tuple[tuple[int, int], ...]:
+        """(row id, new tokens so far) of each row in the batch."""
+        return tuple((id, len(live.kept)) for id, live in self._live.items())
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Computes the prompts of `rows` and lets them join."""
+        lives = [self._enter(row) for row in rows]
+        self._generation.insert([self._gen_row(live) for live in lives])
+
+    def _enter(self, row: Row) -> _Live:
+        stops = row.sampling.stop
+        stop_ids = frozenset(id for stop in stops if (id := self._text.special_id(stop)) is not None)
+        live = _Live(row, stop_ids=stop_ids, watch=StopWatch(self._text, stops) if stops else None)
+        if row.sampling.labels:
+            live.trie = self._trie(row.sampling.labels, row.sampling.label_tokens)
+        self._live[row.id] = live
+        return live
+
+    def _gen_row(self, live: _Live) -> GenRow:
+        row = live.row
+        return GenRow(
+            id=row.id,
+            tokens=row.tokens,
+            # a label is never cut, and needs one step more for the end token when it goes on in a longer one
+            max_tokens=max(row.max_tokens, live.trie.depth + 1) if live.trie else row.max_tokens,
+            sampler=self._samplers.sampler(row.sampling, row.key),
+            processor=LabelProcessor(live.trie, self._eos) if live.trie else None,
+        )
+
+    def step(self, cap: int) -> list[RowResult]:
+        """One token more of each row; the results of rows that ended. `cap` is the one in force, for the figures."""
+        steps = self._generation.step()
+        if steps:
+            self._step_cap += cap
+        ended: list[RowResult] = []
+        cut_short: list[int] = []
+        for id, token, finish in steps:
+            live = self._live[id]
+            stopped = finish is not Finish.STOP and self._keep(live, token)
+            if stopped and finish is None:
+                cut_short.append(id)
+            if stopped or finish is not None:
+                ended.append(self._end(live, Finish.STOP if stopped or finish is None else finish))
+        if cut_short:
+            self._generation.remove(cut_short)
+        return ended
+
+    def _keep(self, live: _Live, token: int) -> bool:
+        """Adds a token; True when it completes a stop string or a label that cannot go on."""
+        if token in live.stop_ids:
+            return True
+        live.kept.append(token)
+        self._output_tokens += 1
+        if live.trie is not None:
+            node = live.trie.follow(live.kept)
+            return node is not None and not node.children
+        return live.watch is not None and live.watch.push(token)
+
+    def _end(self, live: _Live, finish: Finish) -> RowResult:
+        del self._live[live.row.id]
+        return RowResult(
+            id=live.row.id,
+            text=self._final_text(live, finish),
+            finish=finish if live.kept else Finish.EMPTY,
+            input_tokens=len(live.row.tokens),
+            output_tokens=len(live.kept),
+        )
+
+    def _final_text(self, live: _Live, finish: Finish) -> str:
+        if live.trie is not None:
+            node = live.trie.follow(live.kept)
+            return node.label if node is not None and node.label is not None else ""
+        text = cut(self._text.decode(live.kept), live.row.sampling.stop)
+        return text.rstrip(REPLACEMENT) if finish is Finish.LENGTH else text
+
+    def remove(self, ids: Iterable[int]) -> None:
+        """Forgets those of these rows that are in the batch."""
+        present = [id for id in ids if id in self._live]
+        if present:
+            self._generation.remove(present)
+        for id in present:
+            del self._live[id]
+
+    @property
+    def figures(self) -> Figures:
+        """Counters since the start."""
+        counters = self._generation.counters
+        return Figures(
+            output_tokens=self._output_tokens,
+            prompt_tokens=counters.prompt_tokens,
+            padding_tokens=counters.padding_tokens,
+            steps=counters.steps,
+            step_rows=counters.step_rows,
+            step_cap=self._step_cap,
+            decode_s=counters.decode_s,
+            prefill_s=counters.prefill_s,
+            peak_bytes=mx.get_peak_memory(),
+        )
