@@ -1,0 +1,68 @@
+"""What the options of a job must satisfy before a line is read."""
+
+from __future__ import annotations
+
+from coordinator import fields
+from coordinator.options import IntakeOptions
+from coordinator.prompts import Prompts
+from coordinator.tokens import Tokens, unpack
+from fleet.errors import RequestError, UsageError
+from fleet.job import Task
+
+
+def check_options(options: IntakeOptions, context: int) -> None:
+    """Raises UsageError for an option that no request could be run with."""
+    given = {name: getattr(options, name) for name in ("max_tokens", "temperature", "top_p", "seed")}
+    try:
+        fields.settings({**given, "stop": list(options.stop)})
+    except RequestError as error:
+        raise UsageError(f"option {error}") from error
+    if options.max_tokens is not None and options.max_tokens >= context:
+        raise UsageError(
+            f"option max_tokens: found {options.max_tokens:,}, expected fewer than {context:,}, the model's context"
+        )
+    if options.limit is not None and options.limit < 1:
+        raise UsageError(f"option limit: found {options.limit}, expected a positive integer")
+    if options.task is Task.CLASSIFY:
+        _check_labels(options.labels)
+    elif options.labels:
+        raise UsageError("labels go with classify only")
+    texts = (options.system, options.prompt_template, options.id_field, options.text_field, *options.labels)
+    for text in (*texts, *options.stop):
+        if text is not None and not _is_unicode(text):
+            raise UsageError("an option is not valid UTF-8 text")
+
+
+def _check_labels(labels: tuple[str, ...]) -> None:
+    if not labels:
+        raise UsageError("classify needs labels: give --labels a,b,c")
+    if any(not label.strip() for label in labels):
+        raise UsageError("a label is empty")
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the label {twice!r} is given twice")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def label_tokens(labels: tuple[str, ...], tokens: Tokens, prompts: Prompts) -> tuple[tuple[int, ...], ...]:
+    """Each label as the model would write it right after the prompt; UsageError when two are the same tokens."""
+    prompt = prompts.document("text")
+    before, *after = (unpack(packed) for packed in tokens.encode([prompt, *(prompt + label for label in labels)]))
+    alone = [unpack(packed) for packed in tokens.encode(labels)]
+    encoded = [
+        tuple(joined[len(before) :] if joined[: len(before)] == before else apart)
+        for joined, apart in zip(after, alone, strict=True)
+    ]
+    for label, ids in zip(labels, encoded, strict=True):
+        if not ids:
+            raise UsageError(f"the label {label!r} has no tokens in this model: choose another word")
+        if encoded.count(ids) > 1:
+            raise UsageError(f"the label {label!r} has the same tokens as another in this model: choose another word")
+    return tuple(encoded)

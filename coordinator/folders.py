@@ -1,0 +1,48 @@
+"""Text files, alone or in a folder: each file is one text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from coordinator.formats import Record, not_utf8
+from coordinator.records import Source
+from fleet.errors import UsageError
+
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst")
+
+
+def text_files(folder: Path) -> list[Path]:
+    """Text files under `folder`, hidden ones left out, in the order of their relative paths."""
+    found = []
+    for root, names, files in os.walk(folder):
+        names[:] = [name for name in names if not name.startswith(".")]
+        found += [
+            Path(root, file)
+            for file in files
+            if not file.startswith(".") and Path(file).suffix.lower() in TEXT_SUFFIXES
+        ]
+    return sorted(found, key=lambda path: path.relative_to(folder).parts)
+
+
+def read_folder(folder: Path) -> Iterator[Record]:
+    """A record for each text file under `folder`, named by its path in there; UsageError when there is none."""
+    files = text_files(folder)
+    if not files:
+        raise UsageError(f"{folder} has no text files ({', '.join(TEXT_SUFFIXES)})")
+    for number, path in enumerate(files, 1):
+        yield read_text(path, path.relative_to(folder).as_posix(), number)
+
+
+def read_text(path: Path, name: str, number: int) -> Record:
+    """The record of one file, UTF-8 with or without a byte order mark."""
+    source = Source(file=str(path), line=number)
+    try:
+        return Record(
+            source=source, value={"text": path.read_bytes().decode("utf-8-sig")}, text_field="text", name=name
+        )
+    except UnicodeDecodeError as error:
+        return Record(source=source, error=not_utf8(error), name=name)
+    except OSError as error:
+        return Record(source=source, error=f"cannot be read: {error.strerror or error}", name=name)

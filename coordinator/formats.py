@@ -1,0 +1,28 @@
+"""What every input format gives: records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.records import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One line, table row or file of an input, decoded."""
+
+    source: Source
+    #: any JSON value; None with `error` set
+    value: Any = None
+    #: why it could not be decoded
+    error: str | None = None
+    #: the field of `value` that holds the text, where the format says so; None for JSON lines
+    text_field: str | None = None
+    #: id when no field gives one, empty for none
+    name: str = ""
+
+
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """The sentence for bytes that are not UTF-8."""
+    return f"not UTF-8: found byte 0x{error.object[error.start]:02X} at byte {error.start + 1}"

@@ -1,0 +1,65 @@
+"""JSON lines: bytes are split at newlines only and decoded strictly; a bad line is a record with an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any, NoReturn
+
+from coordinator.formats import Record, not_utf8
+from coordinator.records import Source
+
+#: A longer line is refused unread, so that one line cannot take all memory.
+MAX_LINE_BYTES = 256 << 20
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_jsonl(stream: IO[bytes], name: str) -> Iterator[Record]:
+    """A record for each line that is not blank; `name` stands for the stream in errors."""
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES):
+        number += 1
+        source = Source(file=name, line=number)
+        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            _skip_line(stream)
+            yield Record(source=source, error=f"a line of over {MAX_LINE_BYTES >> 20} MB, expected a request")
+            continue
+        if number == 1:
+            line = line.removeprefix(_BOM)
+        if line and not line.isspace():
+            yield _decode(line, source)
+
+
+def _skip_line(stream: IO[bytes]) -> None:
+    while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+        pass
+
+
+def _decode(line: bytes, source: Source) -> Record:
+    try:
+        value = _DECODER.decode(line.rstrip(b"\r\n").decode())
+        if b"\\ud" in line or b"\\uD" in line:  # the only way in for half a surrogate pair, which no tokenizer takes
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        return Record(source=source, error=not_utf8(error))
+    except UnicodeEncodeError:
+        return Record(source=source, error="not Unicode text: found half of a surrogate pair (\\ud800 to \\udfff)")
+    except json.JSONDecodeError as error:
+        return Record(source=source, error=f"not JSON: {error.msg} at column {error.colno}")
+    except ValueError as error:
+        return Record(source=source, error=f"not JSON: {error}")
+    except RecursionError:
+        return Record(source=source, error="not a request: JSON nested too deeply")
+    return Record(source=source, value=value)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"found {constant}, expected a number")
+
+
+_DECODER: json.JSONDecoder = json.JSONDecoder(parse_constant=_refuse)
+
+
+def dump(value: Any) -> str:
+    """Compact JSON; ValueError for a number that JSON cannot say."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,106 @@
+"""The door to `tokenizers`: text to token ids, with nothing cut, padded or added unasked."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from fleet.errors import ModelError
+from fleet.model import TOKENIZER_FILE
+
+#: Text of one call to the tokenizer, characters: keeps both memory and idle cores small.
+BATCH_CHARS = 4 << 20
+#: Longer texts are counted in pieces of this size, so that memory does not follow a text no context can hold.
+PIECE_CHARS = 64 << 10
+_PIECES_AT_ONCE = 8
+#: Up to this size a text is encoded whole and its count is exact, characters.
+WHOLE_CHARS = 512 << 10
+
+
+class Tokens:
+    """A model's tokenizer."""
+
+    def __init__(self, folder: Path) -> None:
+        file = folder / TOKENIZER_FILE
+        try:
+            self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # tokenizers raises plain Exception for everything
+            raise ModelError(f"{file} cannot be read as a tokenizer: {error}") from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids that exist, special ones included."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, texts: Sequence[str], *, special: bool = False) -> list[bytes]:
+        """Token ids of each text, uint32 little endian; `special` adds what the tokenizer puts around a raw text."""
+        packed: list[bytes] = []
+        for batch in _batches(texts):
+            encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=special)
+            packed += [pack(encoding.ids) for encoding in encodings]
+        return packed
+
+    def count(self, text: str) -> int:
+        """Tokens of `text`; over WHOLE_CHARS counted in pieces, off by about one a piece at most."""
+        ranges = pieces(text)
+        total = 0
+        while batch := [text[start:end] for start, end in islice(ranges, _PIECES_AT_ONCE)]:
+            total += sum(map(len, self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)))
+        return total
+
+    def starts(self, text: str) -> array[int]:
+        """Where each token of `text` starts, in characters, ascending; long texts as in `count`."""
+        starts = array("I")
+        for start, end in pieces(text):
+            encoding = self._tokenizer.encode(text[start:end], add_special_tokens=False)
+            starts.extend([start + offset for offset, _ in encoding.offsets])
+        return starts
+
+
+def pack(ids: Sequence[int]) -> bytes:
+    """Token ids as uint32, little endian."""
+    packed = array("I", ids)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack(tokens: bytes) -> list[int]:
+    """Token ids of packed `tokens`."""
+    ids = array("I", tokens)
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids.tolist()
+
+
+def pieces(text: str) -> Iterator[tuple[int, int]]:
+    """Ranges that cover `text`: one up to WHOLE_CHARS, else of about PIECE_CHARS, ending before a blank if they can."""
+    start = 0
+    while len(text) > WHOLE_CHARS and len(text) - start > PIECE_CHARS:
+        end = start + PIECE_CHARS
+        blank = max(text.rfind(" ", start + 1, end), text.rfind("\n", start + 1, end))
+        end = blank if blank > start + PIECE_CHARS // 2 else end
+        yield start, end
+        start = end
+    if start < len(text):
+        yield start, len(text)
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    chars = 0
+    for text in texts:
+        if batch and chars + len(text) > BATCH_CHARS:
+            yield batch
+            batch, chars = [], 0
+        batch.append(text)
+        chars += len(text)
+    if batch:
+        yield batch
