@@ -248,6 +248,10 @@ class Ledger:
         finally:
             store.close()
 
+    def is_openai(self, job: int) -> bool:
+        """Whether the job's input was OpenAI batch lines."""
+        return ledger_jobs.is_openai(self._store, job)
+
     def validate(self) -> None:
         """AssertionError with the story when an invariant is broken or a total is wrong; reads every table."""
         check_ledger(self._store)

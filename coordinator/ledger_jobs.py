@@ -43,6 +43,17 @@ UPDATE job SET requests = 0, done = 0, error = 0, quarantined = 0, input_tokens 
 """
 
 
+#: A line too broken to tell its form names no url; so many of them in front still leave one that does.
+_LOOKED_AT = 1_000
+
+
+def is_openai(store: Store, job: int) -> bool:
+    """Whether one of the job's first requests names a url."""
+    urls = "SELECT url FROM request WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+    bounds = (first_request(job), first_request(job + 1), _LOOKED_AT)
+    return store.row(f"SELECT 1 FROM ({urls}) WHERE url <> ''", bounds) is not None
+
+
 def fingerprint(spec: JobSpec) -> bytes:
     """sha256 over the spec's canonical JSON."""
     return hashlib.sha256(canonical(asdict(spec))).digest()

@@ -84,6 +84,7 @@ class RequestBook:
         )
 
     def _input(self, path: str) -> int:
+        path = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # a file name can be any bytes
         found = self._inputs.get(path)
         if found is None:
             self._store.run("INSERT INTO input (path) VALUES (?) ON CONFLICT (path) DO NOTHING", (path,))

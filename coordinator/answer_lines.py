@@ -1,0 +1,106 @@
+"""An answer as a line of output: flat, as an OpenAI batch response, or as an entry of the errors file. Pure.
+
+A flat line is `{id, text | label, finish_reason, input_tokens, output_tokens, error}`, then the input's other fields.
+A request of several prompts has `texts`, a list, in place of `text`. A failed one has a null text, the finish_reason
+"error", and says why in `error`. An input field named like one of ours comes as `input_<name>`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from coordinator.records import Answer, JobRecord, Part
+from fleet.job import Finish, RequestState, Task
+
+Line = dict[str, Any]
+
+_CHAT = "/v1/chat/completions"
+_ERROR_CODES = {RequestState.ERROR: "request_failed", RequestState.QUARANTINED: "quarantined"}
+
+
+def flat_line(answer: Answer, task: Task) -> Line:
+    """One flat object for a request that ended."""
+    return _own_fields(answer, task) | carried(answer, task)
+
+
+def answer_field(task: Task) -> str:
+    """The field that holds the answer; with an s behind it, that of several."""
+    return "label" if task is Task.CLASSIFY else "text"
+
+
+def _own_fields(answer: Answer, task: Task) -> Line:
+    field, done = answer_field(task), answer.state is RequestState.DONE
+    line: Line = {"id": answer.custom_id}
+    if done and len(answer.parts) > 1:
+        line[f"{field}s"] = [part.text for part in answer.parts]
+    else:
+        line[field] = answer.parts[0].text if done else None
+    line["finish_reason"] = _flat_finish(answer.parts) if done else Finish.ERROR.value
+    line["input_tokens"] = answer.input_tokens
+    line["output_tokens"] = answer.output_tokens
+    line["error"] = answer.error
+    return line
+
+
+def carried(answer: Answer, task: Task) -> Line:
+    """The input's other fields, named apart from ours."""
+    field = answer_field(task)
+    taken = {"id", field, f"{field}s", "finish_reason", "input_tokens", "output_tokens", "error"}
+    line: Line = {}
+    for name, value in json.loads(answer.extra or "{}").items():
+        while name in taken or name in line:
+            name = f"input_{name}"
+        line[name] = value
+    return line
+
+
+def _flat_finish(parts: tuple[Part, ...]) -> str:
+    """The finish reason; of several the first that is not a plain stop."""
+    return next((part.finish.value for part in parts if part.finish is not Finish.STOP), Finish.STOP.value)
+
+
+def openai_line(answer: Answer, job: JobRecord) -> Line:
+    """One line of an OpenAI batch's output or, when the request failed, of its errors."""
+    name = f"{job.id}_{answer.ordinal}"
+    if answer.state is not RequestState.DONE:
+        return {
+            "id": f"batch_req_{name}",
+            "custom_id": answer.custom_id,
+            "response": None,
+            "error": {"code": _ERROR_CODES[answer.state], "message": answer.error},
+        }
+    return {
+        "id": f"batch_req_{name}",
+        "custom_id": answer.custom_id,
+        "response": {"status_code": 200, "request_id": f"req_{name}", "body": _body(answer, job, name)},
+        "error": None,
+    }
+
+
+def _body(answer: Answer, job: JobRecord, name: str) -> Line:
+    chat = answer.url == _CHAT
+    return {
+        "id": f"chatcmpl-{name}" if chat else f"cmpl-{name}",
+        "object": "chat.completion" if chat else "text_completion",
+        "created": int(job.created),
+        "model": job.spec.model,
+        "choices": [_choice(index, part, chat=chat) for index, part in enumerate(answer.parts)],
+        "usage": {
+            "prompt_tokens": answer.input_tokens,
+            "completion_tokens": answer.output_tokens,
+            "total_tokens": answer.input_tokens + answer.output_tokens,
+        },
+    }
+
+
+def _choice(index: int, part: Part, *, chat: bool) -> Line:
+    content: Line = {"message": {"role": "assistant", "content": part.text}} if chat else {"text": part.text}
+    # OpenAI knows no word for an empty answer
+    finish = Finish.STOP if part.finish is Finish.EMPTY else part.finish
+    return {"index": index, **content, "logprobs": None, "finish_reason": finish.value}
+
+
+def error_line(answer: Answer) -> Line:
+    """An entry of the errors file beside a flat output."""
+    return {"id": answer.custom_id, "source": str(answer.source), "error": answer.error}

@@ -1,0 +1,95 @@
+"""Lists the jobs recorded in the state folder, the newest last.
+
+fleet jobs
+fleet jobs --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from coordinator.ledger import Ledger
+from coordinator.records import JobStatus
+from fleet.config import StateDir
+from fleet.errors import Exit
+
+_HEAD = ("ID", "TASK", "DONE", "FAILED", "STATE", "AGE", "MODEL", "OUTPUT")
+_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `fleet jobs`."""
+    parser.add_argument("--json", action="store_true", help="print a JSON list")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Prints the table; 0."""
+    state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
+    jobs: list[JobStatus] = []
+    if state.ledger.exists():
+        with Ledger.read(state) as ledger:
+            jobs = ledger.jobs()
+    if args.json:
+        print(json.dumps([as_dict(job) for job in jobs]))
+    elif not jobs:
+        print(f"no job is recorded in {state.root}")
+    else:
+        print(table(jobs, time.time()))
+    return int(Exit.OK)
+
+
+def as_dict(job: JobStatus) -> dict[str, object]:
+    """A job as `--json` shows it."""
+    record, counts = job.record, job.counts
+    return {
+        "id": record.id,
+        "task": record.spec.task.value,
+        "model": record.spec.model,
+        "inputs": list(record.spec.inputs),
+        "output": record.spec.output,
+        "state": record.state.value,
+        "created": record.created,
+        "intake_complete": record.intake_complete,
+        "requests": counts.requests,
+        "done": counts.done,
+        "failed": counts.failed,
+        "open": counts.open,
+        "input_tokens": counts.input_tokens,
+        "output_tokens": counts.output_tokens,
+    }
+
+
+def table(jobs: list[JobStatus], now: float) -> str:
+    """The jobs as aligned columns."""
+    lines = [_HEAD, *[_cells(job, now) for job in jobs]]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _cells(job: JobStatus, now: float) -> tuple[str, ...]:
+    record, counts = job.record, job.counts
+    more = "" if record.intake_complete else "+"
+    return (
+        str(record.id),
+        record.spec.task.value,
+        f"{counts.done}/{counts.requests}{more}",
+        str(counts.failed),
+        record.state.value,
+        age(now - record.created),
+        Path(record.spec.model).name,
+        record.spec.output,
+    )
+
+
+def age(seconds: float) -> str:
+    """A time span in its largest unit."""
+    for size, unit in _AGES:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(int(seconds), 0)} s"
