@@ -1,0 +1,67 @@
+"""The lease: says every few seconds what this worker holds, sees whether the broker is still the same one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import redis
+
+from fleet import codec, keys
+from fleet.config import BEAT_S, LEASE_TTL_S
+from worker.agent import Tickets
+from worker.client import AGAIN_S
+from worker.desk import Desk
+
+log = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Renews the lease from a thread of its own, and from the agent's when a shard is taken."""
+
+    def __init__(self, desk: Desk, tickets: Tickets, client: redis.Redis) -> None:
+        self._desk = desk
+        self._tickets = tickets
+        self._client = client
+        self._one_at_a_time = threading.Lock()
+        self._closed = threading.Event()
+
+    def run(self) -> None:
+        """Until `close`; a broker that is away is asked again soon."""
+        away = False
+        while not self._closed.is_set():
+            try:
+                alive = self.beat()
+                away = False
+            except redis.RedisError as error:
+                if not away:
+                    log.warning("no beat: %s", type(error).__name__)
+                alive, away = False, True
+            self._closed.wait(BEAT_S if alive else AGAIN_S)
+
+    def beat(self) -> bool:
+        """Renews the lease; False while the broker has no epoch, which its coordinator gives it."""
+        with self._one_at_a_time:
+            epoch = self._client.get(keys.EPOCH)
+            if epoch is None:
+                return False
+            name = epoch.decode() if isinstance(epoch, bytes) else epoch
+            if self._desk.met(name):
+                log.info("broker of epoch %s", name)
+                self._tickets.forget_all()
+            for shard_id in self._tickets.missing(self._client, name):
+                log.warning("shard %s was taken away", shard_id)
+                self._tickets.take(shard_id)
+                self._desk.drop(shard_id)
+            beat = codec.encode(self._desk.beat())
+            self._client.set(keys.lease(self._desk.worker), beat, px=int(LEASE_TTL_S * 1000))
+        return True
+
+    def close(self) -> None:
+        """Ends the loop and gives the lease back."""
+        self._closed.set()
+        with self._one_at_a_time:
+            try:
+                self._client.delete(keys.lease(self._desk.worker))
+            except redis.RedisError:
+                return  # it expires by itself

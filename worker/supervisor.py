@@ -1,0 +1,167 @@
+"""`python -m worker.supervisor`: one machine's worker process. It outlives brokers, RQ workers and engines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import queue
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import redis
+
+from fleet import leash
+from fleet.config import StateDir
+from fleet.messages import Stop
+from worker.agent import Agent, Tickets
+from worker.blas import engine_environment
+from worker.client import AGAIN_S, connect
+from worker.control import Control
+from worker.desk import Desk
+from worker.engine_process import Launch, default_command
+from worker.heartbeat import Heartbeat
+from worker.keeper import Keeper
+from worker.pump import Pump
+
+log = logging.getLogger(__name__)
+
+#: How long a stopping worker waits for the coordinator to take its last results, seconds.
+TAKEN_S = 10.0
+#: The environment variable that names the broker where `--broker` does not: a URL may hold a password, and a
+#: command line is there for all to read.
+URL_VARIABLE = "FLEET_REDIS_URL"
+
+
+class Supervisor:
+    """Wires the threads together and ends them in order."""
+
+    def __init__(self, url: str, worker: str, launch: Launch, *, cap: int = 0) -> None:
+        self._nonce = secrets.token_hex(4)
+        self._client = connect(url)
+        self._url = url
+        self._desk = Desk(worker, self._nonce, cap=cap)
+        self._tickets = Tickets()
+        self._agent: Agent | None = None
+        self._heartbeat = Heartbeat(self._desk, self._tickets, self._client)
+        self._pump = Pump(self._desk, self._tickets, self._client, lambda: self._agent)
+        self._control = Control(self._desk, self._client)
+        self._keeper = Keeper(self._desk, launch)
+        #: a signal's number, or None when all is wound down
+        self._events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+
+    def run(self) -> int:
+        """Works until stopped; the exit status."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        keeper = self._thread("engine-keeper", self._keeper.run)
+        for name, work in (
+            ("heartbeat", self._heartbeat.run),
+            ("pump", self._pump.run),
+            ("control", self._control.run),
+            ("agent", self._work),
+        ):
+            self._thread(name, work)
+        stops = 0
+        while (event := self._events.get()) is not None:
+            stops += 1
+            if stops > 1:
+                log.warning("signal %d again: ending at once", event)
+                os._exit(1)  # the engine ends with its link
+            log.info("signal %d: finishing the rows in the batch", event)
+            self._desk.obey(Stop())
+        self._desk.close()
+        self._heartbeat.close()
+        keeper.join(leash.GRACE_S * 2)
+        log.info("stopped")
+        return 0
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._events.put(number)  # which is safe in a handler; a lock of ours would not be
+
+    def _work(self) -> None:
+        """RQ workers one after the other, until the desk stops; then the end."""
+        made = 0
+        while not self._desk.stopping:
+            made += 1
+            try:
+                self._work_once(f"{self._desk.worker}.{self._nonce}-{made}")
+            except redis.RedisError as error:
+                log.warning("broker lost: %s", type(error).__name__)
+            except Exception:
+                log.exception("the RQ worker failed; another follows")
+            self._desk.await_closed(AGAIN_S if not self._desk.stopping else 0)
+        self._wind_down()
+        self._events.put(None)
+
+    def _work_once(self, name: str) -> None:
+        """One RQ worker, until its broker goes or changes or the desk stops."""
+        if not self._heartbeat.beat():
+            return
+        client = connect(self._url)  # its own: RQ changes the timeouts of the one it is given
+        agent = Agent(self._desk, self._tickets, client, name, self._heartbeat.beat)
+        agent.recover()
+        before, self._agent = self._agent, agent  # the pump uses the last one even after its loop ended
+        if before is not None:
+            before.connection.close()
+        agent.work(logging_level="WARNING")
+
+    def _wind_down(self) -> None:
+        """Waits for the rows in the batch, then, not for ever, for the coordinator to take them."""
+        while not self._desk.await_idle(60.0):
+            log.info("waiting for the rows in the batch")
+        if not self._desk.await_taken(TAKEN_S):
+            log.warning("the coordinator did not take the last results in %.0f s", TAKEN_S)
+
+    @staticmethod
+    def _thread(name: str, work: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        return thread
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parses the command line, holds the leash, works."""
+    args = _parser().parse_args(argv)
+    url = args.broker or os.environ.get(URL_VARIABLE)
+    if not url:
+        print(f"worker: no broker: give --broker or set {URL_VARIABLE}", file=sys.stderr)
+        return 2
+    leash.hold()
+    state = StateDir(Path(args.state))
+    state.make()
+    logging.basicConfig(
+        filename=state.logs / "worker.log",
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(threadName)s %(message)s",
+    )
+    launch = Launch(
+        command=tuple(args.engine_command or default_command(sys.executable)),
+        log=state.logs / "engine.log",
+        key_log=state.logs / "engine.keys",
+        hash_cache=state.root / "hashes.json",
+        memory_bytes=args.memory,
+        environment=engine_environment,
+    )
+    return Supervisor(url, args.worker_id, launch, cap=args.cap).run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m worker.supervisor", description=__doc__)
+    parser.add_argument("--broker", metavar="URL", help=f"where the broker is; {URL_VARIABLE} when not given")
+    parser.add_argument("--worker-id", required=True, help="this worker's name in the fleet")
+    parser.add_argument("--state", required=True, metavar="DIR", help="the state folder")
+    parser.add_argument("--engine-command", type=json.loads, metavar="JSON", help="program and first arguments")
+    parser.add_argument("--cap", type=int, default=0, help="rows decoding together at most, 0: the engine chooses")
+    parser.add_argument("--memory", type=int, default=0, metavar="BYTES", help="what the engine may use, 0: it chooses")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
