@@ -137,14 +137,13 @@ class Ledger:
 
     def clean(self, jobs: Sequence[int]) -> Cleaned:
         """Forgets these jobs, and the rows and results that no other job refers to; then gives the disk back."""
-        before = self._state.ledger.stat().st_size
+        before = self._store.size_bytes()
         with self._writing():
             requests, rows = ledger_jobs.forget_jobs(self._store, jobs)
         self._handed.clear()
-        self._store.run("VACUUM")
-        self._store.row("PRAGMA wal_checkpoint(TRUNCATE)")
-        freed = before - self._state.ledger.stat().st_size
-        return Cleaned(jobs=len(jobs), requests=requests, rows=rows, freed_bytes=max(0, freed))
+        self._store.compact()
+        freed = max(0, before - self._store.size_bytes())
+        return Cleaned(jobs=len(jobs), requests=requests, rows=rows, freed_bytes=freed)
 
     # -- intake ----------------------------------------------------------------------------------
 

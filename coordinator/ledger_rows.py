@@ -120,7 +120,7 @@ class RowBook:
         """Records the rows whose keys are new; known ones that failed are opened again, unless they failed for
         another request of this very job."""
         first = self._next
-        by_key: dict[bytes, NewRow] = {row.key: row for row in reversed(rows)}
+        by_key: dict[bytes, NewRow] = {row.key: row for row in rows}
         group = self.samplings.id
         added = self._store.run_many(
             "INSERT INTO row (id, key, max_tokens, sampling, tokens) VALUES (?, ?, ?, ?, ?) "

@@ -84,6 +84,16 @@ class Store:
         with self._translated():
             self._connection.close()
 
+    def size_bytes(self) -> int:
+        """What the file and its write-ahead log take on disk."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        return sum(path.stat().st_size for path in (self._path, log) if path.exists())
+
+    def compact(self) -> None:
+        """Gives the space of deleted rows back to the disk; needs as much again as is kept while it runs."""
+        self.run("VACUUM")
+        self.row("PRAGMA wal_checkpoint(TRUNCATE)")
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of the block is written or none of it; the write lock is taken at once, so no statement meets it late."""

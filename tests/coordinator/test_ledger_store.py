@@ -1,0 +1,197 @@
+"""What a ledger's file can meet: locks, other versions, damage, a full disk, a kill."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from coordinator.ledger import Ledger
+from coordinator.ledger_store import Store
+from coordinator.lock import StateLock
+from coordinator.records import Counts
+from fleet.config import StateDir
+from fleet.errors import StateLockedError, StorageError, UsageError
+from tests.ledgers import done, request, row, spec
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDir:
+    return StateDir(tmp_path / "deep" / "state")
+
+
+def test_the_folder_is_made_private(state: StateDir) -> None:
+    Ledger.open(state).close()
+    assert state.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_writer_is_refused_and_told_who_holds_the_folder(state: StateDir) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom coordinator.lock import StateLock\n"
+        "from fleet.config import StateDir\nStateLock.take(StateDir(Path(sys.argv[1])))\n"
+        "print('held', flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(state.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(StateLockedError, match=f"pid {other.pid}\\)"):
+            Ledger.open(state)
+        other.kill()
+        other.wait()
+    Ledger.open(state).close()
+
+
+def test_a_lock_is_free_after_release(state: StateDir) -> None:
+    lock = StateLock.take(state)
+    lock.release()
+    lock.release()
+    StateLock.take(state).release()
+
+
+def test_a_ledger_that_does_not_open_leaves_the_folder_free(state: StateDir) -> None:
+    state.make()
+    state.ledger.write_bytes(b"no database, but long enough to be looked at" * 100)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="damaged or no ledger"):
+            Ledger.open(state)
+
+
+def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="cannot be written"):
+        Ledger.open(StateDir(tmp_path / "file" / "state"))
+
+
+def test_reading_where_there_is_no_ledger_says_how_to_begin(state: StateDir) -> None:
+    with pytest.raises(UsageError, match="no job is recorded"):
+        Ledger.read(state)
+    assert not state.root.exists()
+
+
+def test_a_ledger_of_another_version_is_left_alone(state: StateDir) -> None:
+    Ledger.open(state).close()
+    connection = sqlite3.connect(state.ledger)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    for opening in (Ledger.open, Ledger.read):
+        with pytest.raises(StorageError, match="schema is 99"):
+            opening(state)
+
+
+def test_a_database_of_something_else_is_left_alone(state: StateDir) -> None:
+    state.make()
+    connection = sqlite3.connect(state.ledger)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    with pytest.raises(StorageError, match="another version"):
+        Ledger.open(state)
+
+
+def test_commits_are_synced_to_disk(state: StateDir) -> None:
+    with Ledger.open(state) as ledger:
+        pragmas = {name: ledger._store.row(f"PRAGMA {name}") for name in ("journal_mode", "synchronous", "fullfsync")}
+    assert pragmas == {"journal_mode": ("wal",), "synchronous": (2,), "fullfsync": (1,)}
+
+
+def full(ledger: Ledger) -> int:
+    """Leaves the file no page to grow; the limit before."""
+    pages = ledger._store.number("PRAGMA page_count")
+    before = ledger._store.number("PRAGMA max_page_count")
+    ledger._store.row(f"PRAGMA max_page_count = {pages}")
+    return before
+
+
+def test_a_full_disk_at_a_commit_loses_nothing_and_room_makes_it_go_on(state: StateDir) -> None:
+    with Ledger.open(state) as ledger:
+        job = ledger.begin_job(spec())[0].id
+        ledger.add_requests(job, [request(f"r{n}", n) for n in range(20)])
+        ledger.commit("w", [done(1)])
+        limit = full(ledger)
+        results = [done(number, "long " * 2_000) for number in range(2, 21)]
+        with pytest.raises(StorageError, match="the disk is full"):
+            ledger.commit("w", results)
+        ledger.validate()
+        assert ledger.counts(job).done == 1
+        ledger._store.row(f"PRAGMA max_page_count = {limit}")
+        ledger.commit("w", results)
+        assert ledger.counts(job).done == 20
+        ledger.validate()
+
+
+def test_a_full_disk_at_intake_takes_the_chunk_in_again_later(state: StateDir) -> None:
+    with Ledger.open(state) as ledger:
+        job = ledger.begin_job(spec())[0].id
+        limit = full(ledger)
+        chunk = [request(f"r{n}", n) for n in range(500)]
+        with pytest.raises(StorageError, match="the disk is full"):
+            ledger.add_requests(job, chunk)
+        assert ledger.counts(job) == Counts()
+        ledger._store.row(f"PRAGMA max_page_count = {limit}")
+        opened = ledger.add_requests(job, chunk)
+        assert len(opened) == 500
+        # the sampling group was recorded in the transaction that failed
+        assert ledger.sampling(opened[0].sampling) == row(1).sampling
+        ledger.validate()
+
+
+def test_a_result_cannot_be_changed_even_by_a_statement_that_tries(state: StateDir) -> None:
+    with Ledger.open(state) as ledger:
+        job = ledger.begin_job(spec())[0].id
+        ledger.add_requests(job, [request("a", 1)])
+        ledger.commit("w", [done(1)])
+        with pytest.raises(sqlite3.IntegrityError, match="never changes"):
+            ledger._store.run("UPDATE result SET text = 'other'")
+        with pytest.raises(sqlite3.IntegrityError, match="stays done"):
+            ledger._store.run("UPDATE row SET state = 0")
+
+
+def test_a_kill_in_the_middle_of_intake_leaves_whole_chunks(state: StateDir) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom coordinator.ledger import Ledger\n"
+        "from fleet.config import StateDir\nfrom tests.ledgers import request, spec\n"
+        "ledger = Ledger.open(StateDir(Path(sys.argv[1])))\njob = ledger.begin_job(spec())[0].id\n"
+        "for chunk in range(100_000):\n"
+        "    ledger.add_requests(job, [request(f'{chunk}-{n}', chunk * 50 + n) for n in range(50)])\n"
+        "    print(chunk, flush=True)\n"
+    )
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(state.root)], stdout=subprocess.PIPE, text=True, cwd=root
+    ) as writer:
+        assert writer.stdout is not None
+        told = [int(writer.stdout.readline()) for _ in range(20)]
+        writer.kill()
+        writer.wait()
+    with Ledger.open(state) as ledger:
+        counts = ledger.counts(1)
+        assert counts.requests >= 50 * len(told)
+        assert counts.requests % 50 == 0
+        ledger.validate()
+
+
+def test_a_cancel_waits_for_the_transaction_of_the_run(state: StateDir) -> None:
+    with Ledger.open(state) as ledger:
+        job = ledger.begin_job(spec())[0].id
+        store = ledger._store
+        with store.transaction():
+            store.run("UPDATE job SET signature = 'x'")
+            cancel = threading.Thread(target=Ledger.cancel, args=(state, job))
+            cancel.start()
+            cancel.join(0.2)
+            assert cancel.is_alive()
+        cancel.join(5)
+        assert ledger.cancel_requested(job)
+
+
+def test_a_writer_in_the_way_for_too_long_is_said(state: StateDir) -> None:
+    with Ledger.open(state) as ledger:
+        other = Store(state.ledger, write=True, busy_s=0.05)
+        with ledger._store.transaction(), pytest.raises(StorageError, match="in use by another command"):
+            other.run("BEGIN IMMEDIATE")
+        other.close()
