@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.progress import duration
 from coordinator.records import Answer, JobRecord
+from coordinator.results import STDOUT, errors_file
 from fleet.job import RequestState
 
 if TYPE_CHECKING:
@@ -116,18 +117,13 @@ class Report:
 
     def __init__(self, job: JobRecord, result: RunResult, answers: Iterable[Answer]) -> None:
         output = job.spec.output
-        listed = bool(result.counts.failed) and output != "-"
-        self.summary = make(job.id, result, survey(answers), output=output, errors=errors_path(output, listed=listed))
+        errors = str(errors_file(output)) if result.counts.failed and output != STDOUT else None
+        self.summary = make(job.id, result, survey(answers), output=output, errors=errors)
 
     def show(self, *, as_json: bool, to_stderr: bool) -> None:
         """Prints it: on stderr where the answers themselves go to stdout."""
         shown = json.dumps(as_dict(self.summary)) if as_json else text(self.summary)
         print(shown, file=sys.stderr if to_stderr else sys.stdout)
-
-
-def errors_path(output: str, *, listed: bool) -> str | None:
-    """The file that lists failed requests beside `output`, None when it lists none."""
-    return f"{output}.errors.jsonl" if listed else None
 
 
 def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str | None) -> Summary:
@@ -183,7 +179,7 @@ def text(summary: Summary) -> str:
         lines.append(_line("", f"one row at a time: {summary.single}"))
     if summary.peak_bytes:
         lines.append(_line("memory", f"{summary.peak_bytes / 1e9:.2f} GB at most in the engine"))
-    lines.append(_line("output", "written to stdout" if summary.output == "-" else summary.output))
+    lines.append(_line("output", "written to stdout" if summary.output == STDOUT else summary.output))
     if summary.errors:
         lines.append(_line("errors", summary.errors))
     return "\n".join(lines)
