@@ -151,8 +151,10 @@ class Agent(BaseWorker):  # type: ignore[misc]  # rq is read as untyped
                 continue
             try:
                 job = self.job_class.fetch(job_id, connection=self.connection, serializer=self.serializer)
-            except NoSuchJobError:
+            except (NoSuchJobError, ValueError, TypeError) as error:  # deleted, or no record that RQ can read
+                log.error("job %s is passed over: %s", job_id, type(error).__name__)
                 queue.intermediate_queue.remove(job_id)
+                self.connection.delete(self.job_class.key_for(job_id))
                 continue
             self.execute_job(job, queue)
 

@@ -26,6 +26,8 @@ class Desk:
         self._post: Post | None = None
         self._epoch = ""
         self._closed = False
+        #: the news of the last beat
+        self._told: object = None
         self._changed = threading.Condition()
 
     # -- the agent ---------------------------------------------------------------------------------
@@ -118,7 +120,13 @@ class Desk:
     def beat(self) -> Beat:
         """What the lease should say now."""
         with self._changed:
+            self._told = self._news()
             return self._holding.beat(worker=self.worker, nonce=self.nonce, epoch=self._epoch)
+
+    def await_news(self, timeout_s: float) -> None:
+        """Waits, but not when the last beat is no longer true in more than its counts."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._news() != self._told, timeout_s)
 
     # -- the pump ----------------------------------------------------------------------------------
 
@@ -202,6 +210,11 @@ class Desk:
             for message in decision.to_engine:
                 self._post(message)
         self._changed.notify_all()
+
+    def _news(self) -> object:
+        holding = self._holding
+        final = holding.figures if not holding.shard_of else None  # counts are news once nothing follows soon
+        return (tuple(holding.shards), holding.state(), holding.ready, final)
 
     def _has_room(self) -> bool:
         return self._holding.wants_more() and not self._outbox.full

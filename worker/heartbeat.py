@@ -15,6 +15,9 @@ from worker.desk import Desk
 
 log = logging.getLogger(__name__)
 
+#: Between two beats there is at least this, however much changes, seconds.
+GAP_S = 0.5
+
 
 class Heartbeat:
     """Renews the lease from a thread of its own, and from the agent's when a shard is taken."""
@@ -37,7 +40,9 @@ class Heartbeat:
                 if not away:
                     log.warning("no beat: %s", type(error).__name__)
                 alive, away = False, True
-            self._closed.wait(BEAT_S if alive else AGAIN_S)
+            self._closed.wait(GAP_S if alive else AGAIN_S)
+            if alive:
+                self._desk.await_news(BEAT_S - GAP_S)
 
     def beat(self) -> bool:
         """Renews the lease; False while the broker has no epoch, which its coordinator gives it."""

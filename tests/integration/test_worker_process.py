@@ -373,6 +373,8 @@ def test_a_payload_that_is_no_shard_fails_its_job_and_harms_nothing(coordinator,
         queue.enqueue_call(keys.SHARD_FUNCTION, args=("secret words",), job_id="bad-3", description="x")
         broken = queue.enqueue_call(keys.SHARD_FUNCTION, args=(b"x",), job_id="bad-4", description="x")
         client.hset(broken.key, "data", b"\xc1 not msgpack")
+        unreadable = queue.enqueue_call(keys.SHARD_FUNCTION, args=(b"x",), job_id="bad-5", description="x")
+        client.hset(unreadable.key, "created_at", "never")
         coordinator.dispatch.send(WORKER, shard(1, range(4)))
         until(lambda: coordinator.has(range(4)))
         assert client.zcard(f"rq:failed:{WORKER}") == 4
