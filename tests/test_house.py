@@ -14,7 +14,8 @@ from fleet.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ("fleet", "coordinator", "worker")
-MAX_LINES = 300
+#: Tests of one subject stay together, so they may be longer.
+MAX_LINES, MAX_TEST_LINES = 300, 500
 
 #: Packages that may be imported from each part of the house.
 MAY_IMPORT = {
@@ -110,13 +111,18 @@ def test_redis_keys_are_spelled_in_one_place(path: Path) -> None:
     assert [text for text in texts if isinstance(text, str) and re.match(r"fleet:\w", text)] == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*files(), *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "ops").rglob("*.py"))],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
+@pytest.mark.parametrize("path", files(), ids=module_name)
 def test_a_file_is_one_noun_of_bounded_length(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for folder in ("tests", "ops") for path in sorted((ROOT / folder).rglob("*.py"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_a_test_file_is_of_bounded_length(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_TEST_LINES
 
 
 def test_importing_the_command_line_loads_no_wing() -> None:
