@@ -14,8 +14,8 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from worker.generation.choice import choose
 from worker.generation.positions import Positions
-from worker.generation.prefill import groups, padding, prefill
-from worker.generation.rows import Counters, Event, GenRow, RunningRow
+from worker.generation.prefill import Prefix, compute_prefix, groups, prefill
+from worker.generation.rows import Counters, GenRow, RunningRow, Step
 from worker.generation.slots import STEP_COLUMNS, slots_for
 
 #: Steps between evaluations of all cache state: what no later step asks for would pile up as graph (mlx-lm issue 1845).
@@ -72,17 +72,25 @@ class Generation:
         self._slots: list[RunningRow | None] = []
         self._room = (slots, 0)
         self._flight: _Flight | None = None
-        self._early: list[Event] = []
+        self._early: list[Step] = []
 
     @property
     def running(self) -> list[tuple[int, int]]:
         """(id, tokens made) of the rows in the batch."""
-        return [(row.id, row.made) for row in self._slots if row is not None]
+        return [(row.row.id, row.made) for row in self._slots if row is not None]
 
     @property
     def nbytes(self) -> int:
         """Bytes the batch's cached state takes."""
         return sum(array.nbytes for cache in self._caches for array in cache.arrays)
+
+    def compute_prefix(self, tokens: Sequence[int]) -> Prefix:
+        """Computes tokens that many rows begin with, once; its memory is the caller's to count."""
+        start = time.perf_counter()
+        prefix = compute_prefix(self._model, tokens, tokens_per_eval=self._prefill_tokens)
+        self.counters.prompt_tokens += len(tokens)
+        self.counters.prefill_s += time.perf_counter() - start
+        return prefix
 
     def insert(self, rows: Sequence[GenRow]) -> None:
         """Computes the rows' prompts, all but the last token, and lets the rows join the next step."""
@@ -96,7 +104,7 @@ class Generation:
         mx.clear_cache()
         self.counters.prefill_s += time.perf_counter() - start
 
-    def step(self) -> list[Event]:
+    def step(self) -> list[Step]:
         """Makes one token for every row in the batch and returns them; empty only when no row is left."""
         start = time.perf_counter()
         events, self._early = self._early, []
@@ -106,7 +114,7 @@ class Generation:
             self._flight = self._launch(flight) if self._may_build_ahead() else None
             events += self._land(flight)
             if self._flight is not None:
-                mx.async_eval(self._flight.tokens)
+                _send(self._flight.tokens)
         self.counters.decode_s += time.perf_counter() - start
         return events
 
@@ -114,7 +122,7 @@ class Generation:
         """Takes rows out of the batch; ids that are not in it are ignored."""
         gone = set(ids)
         for i, row in enumerate(self._slots):
-            if row is not None and row.id in gone:
+            if row is not None and row.row.id in gone:
                 row.ended = True
                 self._slots[i] = None
         self._early = [event for event in self._early if event[0] not in gone]
@@ -135,14 +143,14 @@ class Generation:
     def _join(self, rows: Sequence[GenRow]) -> None:
         """Computes some rows' prompts together and places them in free slots."""
         prompts = [row.tokens[:-1] for row in rows]
-        pieces = prefill(self._model, prompts, tokens_per_eval=self._prefill_tokens, prefix=rows[0].prefix)
-        lengths = [len(prompt) for prompt in prompts]
-        self.counters.prompt_tokens += sum(lengths)
-        self.counters.padding_tokens += padding(lengths)
+        done = prefill(self._model, prompts, tokens_per_eval=self._prefill_tokens, prefix=rows[0].prefix)
+        self.counters.prompt_tokens += sum(len(row.tokens) for row in rows)
+        self.counters.padding_tokens += done.positions - sum(len(prompt) for prompt in prompts)
         free = [i for i, row in enumerate(self._slots) if row is None]
-        for row, layers in zip(rows, pieces, strict=True):
+        for row, layers in zip(rows, done.pieces, strict=True):
             slot = free.pop(0) if free else len(self._slots)
-            self._slots[slot : slot + 1] = [RunningRow.of(row)]
+            running = RunningRow(row=row, tokens=[row.tokens[-1]], cached=row.prompt_tokens - 1)
+            self._slots[slot : slot + 1] = [running]
             for cache, piece in zip(self._caches, layers, strict=True):
                 cache.count(len(self._slots))
                 cache.place(slot, piece)
@@ -150,7 +158,7 @@ class Generation:
 
     def _make_room(self, joining: Sequence[GenRow] = ()) -> None:
         """Fits the buffers to the rows that run and join; they are copied only when that changes them."""
-        columns = [row.cached + min(row.max_tokens - row.launched, STEP_COLUMNS) for row in self._slots if row]
+        columns = [min(row.columns, row.cached + STEP_COLUMNS) for row in self._slots if row is not None]
         columns += [row.prompt_tokens - 1 + min(row.max_tokens, STEP_COLUMNS) for row in joining]
         taken = sum(row is not None for row in self._slots) + len(joining)
         need_slots, need_columns = max(taken, len(self._slots), self._room[0]), max(columns, default=0)
@@ -176,25 +184,25 @@ class Generation:
         self._positions.set([row.cached if row else None for row in rows])
         inputs = after.tokens if after else mx.array([row.tokens[-1] if row else 0 for row in rows])
         logits = self._model(inputs[:, None], cache=list(self._caches))[:, -1]
-        contexts = [_context(row, i, after) for i, row in enumerate(rows)]
-        tokens = choose(logits, [row.choice if row else None for row in rows], contexts)
+        under_way = [after.tokens[i : i + 1] if after else None for i in range(len(rows))]
+        tokens = choose(logits, [row.choice(late) if row else None for row, late in zip(rows, under_way, strict=True)])
         for _, row in wanted:
             row.cached += 1
             row.launched += 1
         if after is None or self._ahead is Ahead.SEND:
-            mx.async_eval(tokens)
+            _send(tokens)
         self._count(len(rows), len(wanted))
         return _Flight(tokens=tokens, rows=wanted)
 
-    def _land(self, flight: _Flight) -> list[Event]:
+    def _land(self, flight: _Flight) -> list[Step]:
         """Reads a step's tokens; rows that end give up their slots."""
-        tokens = flight.tokens.tolist()
+        tokens: Any = flight.tokens.tolist()
         events = []
         for slot, row in flight.rows:
             if row.ended:
                 continue
             finish = row.read(tokens[slot], self._eos)
-            events.append((row.id, tokens[slot], finish))
+            events.append((row.row.id, tokens[slot], finish))
             if finish is not None:
                 self._slots[slot] = None
         return events
@@ -229,15 +237,11 @@ class Generation:
         self.counters.steps += 1
         self.counters.step_rows += rows
         self.counters.idle_slots += slots - rows
-        self.counters.maskless_steps += isinstance(self._positions.offset, int)
+        self.counters.level_steps += isinstance(self._positions.offset, int)
         if self.counters.steps % SETTLE_STEPS == 0:
             mx.eval([cache.arrays for cache in self._caches])
             mx.clear_cache()
 
 
-def _context(row: RunningRow | None, slot: int, after: _Flight | None) -> mx.array | None:
-    """The tokens a row's processors see: all so far, the step's input included."""
-    if row is None or not row.choice.processors:
-        return None
-    known = mx.array(row.tokens)
-    return known if after is None else mx.concatenate([known, after.tokens[slot : slot + 1].astype(known.dtype)])
+def _send(tokens: mx.array) -> None:
+    mx.async_eval(tokens)  # type: ignore[no-untyped-call]

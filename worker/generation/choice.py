@@ -2,59 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 
-#: (rows, vocabulary) of log-probabilities -> (rows,) of token ids
-Sampler = Callable[[mx.array], mx.array]
-#: (the row's tokens so far, (1, vocabulary) of logits) -> logits
-Processor = Callable[[mx.array, mx.array], mx.array]
+from worker.sampling import Processor, Sampler, greedy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How a row's next token is chosen. Rows that share a sampler object are sampled in one call."""
+    """How one row's next token is chosen."""
 
-    #: None takes the likeliest token
-    sampler: Sampler | None = None
-    #: applied to the row's logits first, in this order
-    processors: tuple[Processor, ...] = ()
-
-
-#: What most backlogs use: the likeliest token, whose probability nobody asks for.
-GREEDY = Choice()
+    sampler: Sampler
+    processor: Processor | None
+    #: what the processor sees: the last prompt token and the tokens so far; None without a processor
+    context: mx.array | None
 
 
-def choose(logits: mx.array, choices: Sequence[Choice | None], contexts: Sequence[mx.array | None]) -> mx.array:
+def choose(logits: mx.array, choices: Sequence[Choice | None]) -> mx.array:
     """The next token of each slot, (slots,), from (slots, vocabulary); None is a slot nobody reads.
 
-    `contexts[slot]` are the tokens so far of a row with processors.
+    Rows that share a sampler object are sampled in one call; greedy rows skip the normalization.
     """
-    if any(choice is not None and choice.processors for choice in choices):
-        logits = _processed(logits, choices, contexts)
-    samplers = {id(choice.sampler): choice.sampler for choice in choices if choice is not None}
+    wanted = [(i, choice) for i, choice in enumerate(choices) if choice is not None]
+    for i, choice in wanted:
+        if choice.processor is not None and choice.context is not None:
+            logits[i : i + 1] = choice.processor(choice.context, logits[i : i + 1])
+    samplers = {id(choice.sampler): choice.sampler for _, choice in wanted}
     if len(samplers) == 1:
         return _sampled(logits, *samplers.values())
     tokens = mx.zeros(len(choices), dtype=mx.uint32)
     for name, sampler in samplers.items():
-        alike = mx.array([i for i, choice in enumerate(choices) if choice is not None and id(choice.sampler) == name])
+        alike = mx.array([i for i, choice in wanted if id(choice.sampler) == name])
         tokens[alike] = _sampled(logits[alike], sampler).astype(mx.uint32)
     return tokens
 
 
-def _sampled(logits: mx.array, sampler: Sampler | None) -> mx.array:
-    if sampler is None:
+def _sampled(logits: mx.array, sampler: Sampler) -> mx.array:
+    if sampler is greedy():
         return mx.argmax(logits, axis=-1)
     return sampler(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
-
-
-def _processed(logits: mx.array, choices: Sequence[Choice | None], contexts: Sequence[mx.array | None]) -> mx.array:
-    rows = []
-    for i, (choice, context) in enumerate(zip(choices, contexts, strict=True)):
-        row = logits[i : i + 1]
-        for processor in choice.processors if choice is not None else ():
-            row = processor(context, row)
-        rows.append(row)
-    return mx.concatenate(rows)

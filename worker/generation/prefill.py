@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,39 +31,78 @@ class Prefix:
 def compute_prefix(model: Any, tokens: Sequence[int], *, tokens_per_eval: int) -> Prefix:
     """Computes a shared prefix once."""
     caches = make_prompt_cache(model)
-    _run(model, caches, mx.array(tokens)[None], tokens_per_eval)
+    _run(model, caches, mx.array([list(tokens)]), tokens_per_eval)
     return Prefix(tokens=tuple(tokens), caches=tuple(caches))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefilled:
+    """Computed prompts."""
+
+    #: for each prompt its state, layer by layer, the prefix included
+    pieces: list[list[Piece]]
+    #: positions computed, padding included
+    positions: int
 
 
 def prefill(
     model: Any, prompts: Sequence[Sequence[int]], *, tokens_per_eval: int, prefix: Prefix | None = None
-) -> list[list[Piece]]:
-    """Computes the prompts in one batch and returns, for each, its state layer by layer (the prefix included).
+) -> Prefilled:
+    """Computes prompts in one batch, longest first; they may be empty.
 
-    A prompt may be empty. Equal lengths run without padding; unequal ones are padded on the right, where causal masks
-    hide the padding from keys and values, and mlx-lm's batch caches do so for other kinds of state.
+    Equal lengths run without padding. Unequal ones are padded on the right, where causal masks hide it from keys and
+    values; other kinds of state go through mlx-lm's batch caches.
     """
-    lengths = [len(prompt) for prompt in prompts]
-    longest = max(lengths)
-    before = len(prefix.tokens) if prefix else 0
     single = list(prefix.caches) if prefix else make_prompt_cache(model)
+    longest, shortest = len(prompts[0]), len(prompts[-1])
+    if longest > shortest and not _only_keys(single):
+        return _prefill_ragged(model, prompts, single, tokens_per_eval, len(prefix.tokens) if prefix else 0)
     inputs = mx.array([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts])
-    if min(lengths) == longest or _only_keys(single):
-        caches = [_repeated(cache, len(prompts)) for cache in single]
-        _run(model, caches, inputs, tokens_per_eval)
-        return [[piece(cache, i, before + length) for cache in caches] for i, length in enumerate(lengths)]
-    merged = [cache.merge([cache] * len(prompts)) for cache in single]
-    for cache in merged:
-        cache.prepare(lengths=lengths, right_padding=[longest - length for length in lengths])
-    _run(model, merged, inputs, tokens_per_eval)
-    for cache in merged:
-        cache.finalize()
-    return [[piece(cache.extract(i), 0, before + n) for cache in merged] for i, n in enumerate(lengths)]
+    caches = [_repeated(cache, len(prompts)) for cache in single]
+    _run(model, caches, inputs, tokens_per_eval)
+    before = len(prefix.tokens) if prefix else 0
+    pieces = [[piece(cache, i, before + len(prompt)) for cache in caches] for i, prompt in enumerate(prompts)]
+    return Prefilled(pieces=pieces, positions=longest * len(prompts))
 
 
-def padding(lengths: Sequence[int]) -> int:
-    """Tokens computed only because prompts of these lengths run together."""
-    return max(lengths) * len(lengths) - sum(lengths)
+def _prefill_ragged(
+    model: Any, prompts: Sequence[Sequence[int]], single: Sequence[Any], tokens_per_eval: int, before: int
+) -> Prefilled:
+    """Prompts of unequal lengths through mlx-lm's batch caches; a row leaves with the chunk that completes it.
+
+    Padding is declared chunk by chunk, as mlx-lm itself does: falcon_h1 answered wrongly when it spanned several.
+    """
+    caches = [cache.merge([cache] * len(prompts)) for cache in single]
+    chunk = max(1, tokens_per_eval // len(prompts))
+    pieces: list[list[Piece]] = []
+    start = positions = 0
+    left = list(prompts)
+    while left:
+        parts = [prompt[start : start + chunk] for prompt in left]
+        positions += len(parts[0]) * len(parts)
+        _run_padded(model, caches, parts)
+        start += len(parts[0])
+        done = [i for i, prompt in enumerate(left) if len(prompt) <= start]
+        pieces[:0] = [[piece(cache.extract(i), 0, before + len(left[i])) for cache in caches] for i in done]
+        left = left[: len(left) - len(done)]
+        if left and done:
+            for cache in caches:
+                cache.filter(list(range(len(left))))
+    return Prefilled(pieces=pieces, positions=positions)
+
+
+def _run_padded(model: Any, caches: Sequence[Any], parts: Sequence[Sequence[int]]) -> None:
+    """One evaluation of the parts, longest first, each padded to the first one's length."""
+    lengths = [len(part) for part in parts]
+    pads = [lengths[0] - length for length in lengths]
+    if any(pads):
+        for cache in caches:
+            cache.prepare(lengths=lengths, right_padding=pads)
+    model(mx.array([[*part, *[0] * pad] for part, pad in zip(parts, pads, strict=True)]), cache=list(caches))
+    if any(pads):
+        for cache in caches:
+            cache.finalize()
+    mx.eval([cache.state for cache in caches])
 
 
 def groups(lengths: Sequence[int], *, rows: int) -> Iterator[list[int]]:
@@ -90,22 +130,19 @@ def _ring(cache: RotatingKVCache, array: mx.array, row: int, length: int) -> mx.
     window = cache.max_size
     recent = cache._temporal_order(array)[row : row + 1, :, -min(window, length) :]
     turn = length % window if length > window else 0
-    return mx.roll(recent, turn, axis=2) if turn else recent
+    return mx.concatenate([recent[:, :, -turn:], recent[:, :, :-turn]], axis=2) if turn else recent
 
 
 def _only_keys(caches: Sequence[Any]) -> bool:
     """Whether right padding is invisible: state that is keys and values of all tokens, in order."""
-    return all(
-        _only_keys(cache.caches) if isinstance(cache, CacheList) else type(cache) is KVCache for cache in caches
-    )
+    return all(_only_keys(cache.caches) if isinstance(cache, CacheList) else type(cache) is KVCache for cache in caches)
 
 
 def _repeated(cache: Any, rows: int) -> Any:
     """A copy of a one-row cache with that row `rows` times; the original is never written."""
     if isinstance(cache, CacheList):
         return CacheList(*[_repeated(part, rows) for part in cache.caches])
-    copied = type(cache).__new__(type(cache))
-    copied.__dict__.update(cache.__dict__)
+    copied = copy.copy(cache)
     if isinstance(cache, ArraysCache):
         copied.cache = [None if array is None else mx.repeat(array, rows, axis=0) for array in cache.cache]
     elif cache.keys is not None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import mlx.core as mx
 
 from fleet.job import Finish
-from worker.generation.choice import GREEDY, Choice
+from worker.generation.choice import Choice
 from worker.generation.prefill import Prefix
+from worker.sampling import Processor, Sampler, greedy
 
 #: (row id, token, why the row ended or None). With Finish.STOP the token is the end token and no part of the answer.
-Event = tuple[int, int, Finish | None]
+Step = tuple[int, int, Finish | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,10 @@ class GenRow:
     tokens: Sequence[int]
     #: new tokens at most, >= 1
     max_tokens: int
-    choice: Choice = GREEDY
+    #: rows that share the object are sampled in one call
+    sampler: Sampler = field(default_factory=greedy)
+    #: changes the logits before sampling; None for most rows
+    processor: Processor | None = None
     #: computed tokens that come before `tokens`
     prefix: Prefix | None = None
 
@@ -35,20 +41,20 @@ class GenRow:
 
 @dataclass(slots=True, kw_only=True)
 class Counters:
-    """What a generation has done since it began."""
+    """What a generation has done since it began; one owner, the generation."""
 
-    #: decode steps
-    steps: int = 0
-    #: sum over steps of the rows computed and used
-    step_rows: int = 0
-    #: sum over steps of the slots computed for nobody
-    idle_slots: int = 0
-    #: steps that needed no attention mask
-    maskless_steps: int = 0
-    #: prompt tokens computed, padding and reused prefixes not counted
+    #: prompt tokens computed, a prefix once
     prompt_tokens: int = 0
     #: prompt positions computed only because unequal rows ran together
     padding_tokens: int = 0
+    #: decode steps
+    steps: int = 0
+    #: sum over steps of the rows computed and wanted
+    step_rows: int = 0
+    #: sum over steps of the slots computed for nobody
+    idle_slots: int = 0
+    #: steps whose rows were equally long, so that no attention mask was needed
+    level_steps: int = 0
     #: rows copied to another slot to close a gap
     moved_rows: int = 0
     #: seconds spent on prompts
@@ -59,12 +65,10 @@ class Counters:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RunningRow:
-    """A row in the batch."""
+    """A row in the batch, when its prompt is cached but for the last token; owned by the generation."""
 
-    id: int
-    choice: Choice
-    max_tokens: int
-    #: its tokens as far as they were read; kept whole only when processors want them, else just the last
+    row: GenRow
+    #: the last prompt token and the tokens read so far; just the last of them where no processor wants them
     tokens: list[int]
     #: tokens cached once the steps launched so far are done
     cached: int
@@ -74,30 +78,35 @@ class RunningRow:
     made: int = 0
     ended: bool = False
 
-    @classmethod
-    def of(cls, row: GenRow) -> RunningRow:
-        """The row when its prompt is cached but for the last token, which is the first step's input."""
-        prefix = row.prefix.tokens if row.prefix else ()
-        tokens = [*prefix, *row.tokens] if row.choice.processors else [row.tokens[-1]]
-        return cls(
-            id=row.id, choice=row.choice, max_tokens=row.max_tokens, tokens=tokens, cached=row.prompt_tokens - 1
-        )
-
     @property
     def wants(self) -> bool:
         """Whether the next step is to make a token for it."""
-        return not self.ended and self.launched < self.max_tokens
+        return not self.ended and self.launched < self.row.max_tokens
+
+    @property
+    def columns(self) -> int:
+        """Tokens it may have cached when it ends."""
+        return self.cached + self.row.max_tokens - self.launched
+
+    def choice(self, under_way: mx.array | None) -> Choice:
+        """How its next token is chosen; `under_way`, (1,), is its token that is not read yet."""
+        context = None
+        if self.row.processor is not None:
+            context = mx.array(self.tokens)
+            if under_way is not None:
+                context = mx.concatenate([context, under_way.astype(context.dtype)])
+        return Choice(sampler=self.row.sampler, processor=self.row.processor, context=context)
 
     def read(self, token: int, eos: frozenset[int]) -> Finish | None:
         """Takes its next token; why it ends with it, or None."""
         self.made += 1
-        if self.choice.processors:
+        if self.row.processor is not None:
             self.tokens.append(token)
         else:
             self.tokens[-1] = token
         if token in eos:
             finish: Finish | None = Finish.STOP
         else:
-            finish = Finish.LENGTH if self.made >= self.max_tokens else None
+            finish = Finish.LENGTH if self.made >= self.row.max_tokens else None
         self.ended = finish is not None
         return finish

@@ -1,8 +1,8 @@
 """The decode caches of a batch: one place a row, written in place, for each of mlx-lm's cache types that batch.
 
-To a model each class is what mlx-lm's cache of that type is for one-token inputs; the batch uses the methods of `Slots`.
-While work in flight still reads a buffer, MLX copies it whole when it is written; so nothing may be in flight while rows
-are placed or moved.
+To a model each class is what mlx-lm's cache of that type is for one-token inputs; the batch uses the methods of
+`Slots`. MLX writes a buffer in place only when nothing under way still reads it, and else copies it whole; so no step
+may be under way while rows are placed or moved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worker.generation.positions import Positions
 #: Columns a buffer grows by. A growth copies the buffer once, so once in 128 steps; unused columns only take memory.
 STEP_COLUMNS = 128
 
-#: One layer's cached state of one row: arrays with a leading axis of 1, None for "nothing yet"; a list where layers nest.
+#: One layer's cached state of one row: arrays with a leading axis of 1, None for nothing yet; a list for a list.
 Piece = Any
 
 
@@ -42,7 +42,7 @@ class Slots(Protocol):
         """The buffers."""
 
 
-def slots_for(cache: object, positions: Positions) -> Slots:
+def slots_for(cache: Any, positions: Positions) -> Slots:
     """The batch's counterpart of a model's own cache; TypeError naming a type that cannot batch."""
     if type(cache) is KVCache:
         return KVSlots(positions)
@@ -55,12 +55,23 @@ def slots_for(cache: object, positions: Positions) -> Slots:
     raise TypeError(type(cache).__name__)
 
 
+def why_single(caches: Sequence[object]) -> str:
+    """Why a model with these caches runs one row at a time; empty when it batches."""
+    try:
+        for cache in caches:
+            slots_for(cache, Positions())
+    except TypeError as error:
+        return f"its cache is of a kind that cannot hold several rows ({error})"
+    return ""
+
+
 class KVSlots:
     """Keys and values of all slots, (slots, heads, columns, dim), tokens left-aligned; a ring when `window` is set."""
 
     def __init__(self, positions: Positions, *, window: int = 0) -> None:
-        self.keys: mx.array | None = None
-        self.values: mx.array | None = None
+        # None until a row is here; models may replace them, so they are public
+        self.keys: Any = None
+        self.values: Any = None
         self._positions = positions
         self._window = window
         self._room = (0, 0)
@@ -106,7 +117,7 @@ class KVSlots:
         return self.keys is None
 
     @property
-    def state(self) -> tuple[mx.array | None, mx.array | None]:
+    def state(self) -> tuple[Any, Any]:
         """The buffers, as models and `mx.eval` want them."""
         return self.keys, self.values
 
@@ -132,7 +143,7 @@ class KVSlots:
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         if self.keys is None:
             return
-        pick = mx.array(sources)
+        pick = mx.array(list(sources))
         keys, values = self.keys[pick], self.values[pick]
         mx.eval(keys, values)  # or the buffers would still be read when they are written
         for i, target in enumerate(targets):
@@ -180,6 +191,12 @@ def _resized(array: mx.array, slots: int, columns: int) -> mx.array:
 class ArraySlots(ArraysCache):  # type: ignore[misc]
     """Recurrent state: a few arrays (slots, ...), which the model replaces whole at each step."""
 
+    cache: list[Any]
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._slots = 0
+
     def room(self, slots: int, columns: int) -> None:
         """Nothing to do: there are no columns, and the arrays have the slots that are computed."""
 
@@ -197,7 +214,7 @@ class ArraySlots(ArraysCache):  # type: ignore[misc]
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         for array in self.arrays:
-            array[mx.array(targets)] = array[mx.array(sources)]
+            array[mx.array(list(targets))] = array[mx.array(list(sources))]
 
     @property
     def arrays(self) -> list[mx.array]:
