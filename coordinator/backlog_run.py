@@ -8,7 +8,7 @@ import logging
 import secrets
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from coordinator.feed import Feed
@@ -23,8 +23,10 @@ from coordinator.report import Report
 from coordinator.results import write_results
 from fleet.config import StateDir
 from fleet.errors import Exit
-from fleet.job import Task
+from fleet.job import JobState, Task
 from fleet.model import find_model, weights_hash
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def run_backlog(args: argparse.Namespace) -> Exit:
@@ -39,14 +41,16 @@ def run_backlog(args: argparse.Namespace) -> Exit:
     with Ledger.open(state) as ledger:
         logging.basicConfig(filename=state.logs / "coordinator.log", level=logging.INFO, format=LOG_FORMAT)
         processes = Processes(state)
-        processes.clear_stale()
+        processes.clear()
         model_hash = weights_hash(folder, state.root / "hashes.json")
-        salt = secrets.token_hex(8) if args.fresh else ""
-        options = _intake_options(args, salt)
+        options = _intake_options(args)
         intake = Intake(inputs, options, folder, model_hash)
         if args.dry_run:
             return _dry_run(intake, args)
-        job, known = ledger.begin_job(_spec(args, inputs, folder, model_hash, options), salt)
+        spec = _spec(args, inputs, folder, model_hash, options)
+        job, known = ledger.begin_job(spec, _salt(ledger, spec) if args.fresh else "")
+        if job.salt:
+            intake = Intake(inputs, replace(options, fresh_salt=job.salt), folder, model_hash)
         feed = _feed(ledger, job, intake, say, known=known)
         run = LocalRun(job, ledger, state, processes, RunOptions(cap=args.batch))
         with Progress(quiet=args.json) as progress:
@@ -54,9 +58,6 @@ def run_backlog(args: argparse.Namespace) -> Exit:
         for warning in intake.warnings:
             say(f"warning: {warning}")
         return _finish(args, ledger, job, intake, result)
-
-
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def _sayer(*, quiet: bool) -> Callable[[str], None]:
@@ -67,7 +68,15 @@ def _sayer(*, quiet: bool) -> Callable[[str], None]:
     return say
 
 
-def _intake_options(args: argparse.Namespace, salt: str) -> IntakeOptions:
+def _salt(ledger: Ledger, spec: JobSpec) -> str:
+    """What makes the rows of `--fresh` new: that of the same command if it was broken off, else another."""
+    for status in reversed(ledger.jobs()):
+        if status.record.spec == spec and status.record.salt and status.record.state is JobState.RUNNING:
+            return status.record.salt
+    return secrets.token_hex(8)
+
+
+def _intake_options(args: argparse.Namespace) -> IntakeOptions:
     return IntakeOptions(
         task=Task(args.task),
         model=args.model,
@@ -83,7 +92,6 @@ def _intake_options(args: argparse.Namespace, salt: str) -> IntakeOptions:
         limit=args.limit,
         labels=tuple(args.labels),
         split=not args.no_split,
-        fresh_salt=salt,
     )
 
 
@@ -133,6 +141,6 @@ def _dry_run(intake: Intake, args: argparse.Namespace) -> Exit:
 
 
 def _finish(args: argparse.Namespace, ledger: Ledger, job: JobRecord, intake: Intake, result: RunResult) -> Exit:
-    written = write_results(ledger, job, openai=intake.is_openai, output=args.output)
-    Report(job, result, ledger, written).show(as_json=args.json, to_stderr=args.output == "-")
+    write_results(ledger, job, openai=intake.is_openai, output=args.output)
+    Report(job, result, ledger.answers(job.id)).show(as_json=args.json, to_stderr=args.output == "-")
     return Exit.FAILED_REQUESTS if result.counts.failed else Exit.OK

@@ -19,7 +19,7 @@ from coordinator.faults import Faults
 from coordinator.feed import Feed
 from coordinator.ledger import Ledger
 from coordinator.member import Member, OutputLengths
-from coordinator.records import Counts, JobRecord, NewRow, OpenRow, StoredRow
+from coordinator.records import Counts, JobRecord, NewRow, OpenRow, Shape, StoredRow
 from coordinator.scheduler import Cut, PoolView, WorkerView, cuts, seconds
 from fleet.errors import ModelError
 from fleet.messages import Crashed, Finished, Message, Returned, RowResult, RowWork, Shard
@@ -87,7 +87,8 @@ class Controller:
         chunk = feed.poll()
         if chunk is not None:
             self.backlog.add(self.ledger.add_requests(self.job.id, chunk))
-            self._reduce_ready()
+            if any(request.shape is Shape.REDUCE for request in chunk):
+                self._reduce_ready()
         elif feed.ended:
             self.ledger.finish_intake(self.job.id, signature())
         return chunk is not None
@@ -135,8 +136,8 @@ class Controller:
             self.assignments.recorded(result.id)
             self.faults.finished(member, result.id)
         self.computed += len(accepted)
-        for request in reducible:
-            self._reduce_request(request)
+        if reducible:
+            self._reduce_ready()
 
     def _returned(self, message: Returned) -> None:
         rows = self.assignments.release(message.rows)
@@ -149,16 +150,11 @@ class Controller:
         self.backlog.put_back(self.faults.keep_suspects(rows))
 
     def _reduce_ready(self) -> None:
-        for request in self.ledger.ready_to_reduce(self.job.id):
-            self._reduce_request(request)
-
-    def _reduce_request(self, request: int) -> None:
-        """Finishes a long document, or makes the rows that summarize its parts' summaries."""
-        texts = self.ledger.part_texts(request)
-        if len(texts) == 1:
-            self.ledger.finish_request(request)
-        else:
-            self.backlog.add(self.ledger.add_parts(request, self._reduce(texts)))
+        """Makes the rows that summarize the parts' summaries of long documents, level after level."""
+        while requests := self.ledger.ready_to_reduce(self.job.id):
+            for request in requests:
+                rows = self._reduce(self.ledger.part_texts(request))
+                self.backlog.add(self.ledger.add_parts(request, rows))
 
     # -- out ---------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ from fleet.config import StateDir
 
 #: How long a worker told to end may take before it is killed, seconds.
 GRACE_S = 5.0
+#: Tests put another engine's command here, as a JSON list.
+TEST_ENGINE_VARIABLE = "FLEET_TEST_ENGINE"
 
 
 class LocalWorker:
@@ -26,6 +29,8 @@ class LocalWorker:
             *("--broker", broker_url, "--worker-id", worker_id, "--state", str(state.root)),
             *("--cap", str(cap), "--memory", str(memory_bytes)),
         ]
+        if engine := os.environ.get(TEST_ENGINE_VARIABLE):
+            self._command += ["--engine-command", engine]
         self._child: subprocess.Popen[bytes] | None = None
 
     @property

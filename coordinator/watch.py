@@ -15,7 +15,7 @@ from fleet.messages import Crashed
 log = logging.getLogger(__name__)
 
 #: A dispatched shard that neither its queue nor a beat has shown for this long is lost, seconds. Two beats and a
-#: bit: one beat may have been written just before the shard was taken from the queue.
+#: bit: its results may still be in the stream, and a wiped broker has no beat at first.
 MISSING_S = 2 * BEAT_S + 1
 #: Worker processes started again before we say that it is no use.
 RESTARTS = 8
@@ -48,21 +48,20 @@ class Watch:
         self._read_lease(now)
 
     def _read_lease(self, now: float) -> None:
+        # In this order: an agent shows a shard in its beat before it takes it off the queue.
+        queued = self._controller.dispatch.queued(self._member.id)
         lease = self._controller.dispatch.lease(self._member.id)
         if lease is not None:
             self._heard_s = now
             self._member.heard(lease.beat, now)
-            self._find_missing(now)
+            self._find_missing(queued | set(lease.beat.shards), now)
         elif now - self._heard_s > 2 * LEASE_TTL_S + BEAT_S:
             # alive as a process but silent for long: asleep, or stuck; its rows run elsewhere or again
             self._replace_worker("it gives no sign of life")
 
-    def _find_missing(self, now: float) -> None:
-        beat = self._member.beat
-        assert beat is not None
-        queued = self._controller.dispatch.queued(self._member.id)
+    def _find_missing(self, seen: set[str], now: float) -> None:
         for flight in self._controller.assignments.of(self._member.id):
-            if flight.id in queued or flight.id in beat.shards:
+            if flight.id in seen:
                 flight.missing_since = None
             elif flight.missing_since is None:
                 flight.missing_since = now
