@@ -29,7 +29,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev $(VENV)/.demo
-	$(BIN)/python ops/bench/all.py
+	$(BIN)/python -m ops.bench.all
 
 soak: $(VENV)/.dev $(VENV)/.demo
 	$(BIN)/python -m worker.blas $(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_ARGS)
