@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from worker.link import Link
 M = TypeVar("M", bound=Message)
 
 #: Loading and testing a tiny model takes about 4 s on 2 cores.
-START_S = 90.0
+START_S = 60.0
+#: A shard of a tiny model takes well under a second.
+FINISH_S = 20.0
 
 
 class EngineDriver:
@@ -47,7 +49,14 @@ class EngineDriver:
                 stderr=log,
             )
         self.link = Link(ours)
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _read(self) -> None:
         while (message := self.link.receive()) is not None:
@@ -81,7 +90,7 @@ class EngineDriver:
         assert len({row.id for row in rows}) == len(rows), "a row was reported twice"
         return {row.id: row for row in rows}
 
-    def finish(self, ids: Sequence[int], limit_s: float = START_S) -> dict[int, RowResult]:
+    def finish(self, ids: Sequence[int], limit_s: float = FINISH_S) -> dict[int, RowResult]:
         """Waits until these rows are finished."""
         self.until(lambda: set(ids) <= set(self.results()), limit_s)
         return self.results()
@@ -93,6 +102,7 @@ class EngineDriver:
             return self.process.wait(10)
         finally:
             self.process.kill()
+            self._reader.join(10)
 
 
 def shard(

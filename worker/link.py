@@ -38,7 +38,7 @@ class Link:
             if length > codec.MAX_BYTES:
                 raise DecodeError(f"a frame of {length} bytes is over the limit of {codec.MAX_BYTES}")
             data = self._reader.read(length)
-        except OSError:  # a peer killed with unread data resets the pipe: it is gone all the same
+        except (OSError, ValueError):  # reset by a peer killed with unread data, or closed here: gone all the same
             return None
         return codec.decode(data) if len(data) == length else None
 
@@ -46,4 +46,5 @@ class Link:
         """Ends the link; the other side, and a `receive` blocked here, meet end of file."""
         with contextlib.suppress(OSError):  # already shut by the other side
             self._sock.shutdown(socket.SHUT_RDWR)
+        self._reader.close()  # waits for a `receive` in progress, which meets end of file now
         self._sock.close()

@@ -1,0 +1,150 @@
+"""Rows in, results out."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from fleet.job import Finish, Sampling
+from fleet.messages import RowResult
+from tests.models import EOS, train_tokenizer
+from worker.batching import ORDINARY, Row
+from worker.decoder import Decoder
+from worker.stock import Counters, GenRow, Step
+from worker.text import Text
+
+TOKENIZER: Any = train_tokenizer()
+
+
+class Script:
+    """A generation whose tokens are written down."""
+
+    def __init__(self, script: dict[int, list[int]]) -> None:
+        self.counters = Counters()
+        self.inside: dict[int, GenRow] = {}
+        self._script = script
+        self._at: dict[int, int] = {}
+
+    def insert(self, rows: Sequence[GenRow]) -> None:
+        self.inside.update({row.id: row for row in rows})
+
+    def step(self) -> list[Step]:
+        steps: list[Step] = []
+        for id, row in list(self.inside.items()):
+            at = self._at[id] = self._at.get(id, -1) + 1
+            token = self._script[id][at]
+            length = Finish.LENGTH if at + 1 == row.max_tokens else None
+            finish = Finish.STOP if token == EOS else length
+            steps.append((id, token, finish))
+            if finish is not None:
+                del self.inside[id]
+        return steps
+
+    def remove(self, ids: Iterable[int]) -> None:
+        for id in ids:
+            del self.inside[id]
+
+
+def tokens(text: str) -> list[int]:
+    ids: list[int] = TOKENIZER.encode(text).ids
+    return ids
+
+
+def row(id: int, sampling: Sampling | None = None, max_tokens: int = 50) -> Row:
+    return Row(
+        id=id,
+        key=bytes(16),
+        tokens=[5, 6, 7],
+        max_tokens=max_tokens,
+        sampling=sampling or Sampling(),
+        lane=ORDINARY,
+        charged_tokens=256,
+    )
+
+
+def decode(script: list[int], sampling: Sampling | None = None, max_tokens: int = 50) -> RowResult:
+    generation = Script({1: script})
+    decoder = Decoder(generation, Text(TOKENIZER), frozenset([EOS]))
+    decoder.insert([row(1, sampling, max_tokens)])
+    while True:
+        ended = decoder.step(8)
+        if ended:
+            assert not generation.inside
+            assert decoder.rows == []
+            return ended[0]
+
+
+def test_an_end_token_ends_a_row_and_is_not_part_of_it() -> None:
+    result = decode([*tokens("The answer"), EOS])
+    assert result == RowResult(
+        id=1, text="The answer", finish=Finish.STOP, input_tokens=3, output_tokens=len(tokens("The answer"))
+    )
+
+
+def test_max_tokens_ends_a_row_and_a_broken_character_is_left_off() -> None:
+    script = tokens("is 🙂")
+    result = decode(script, max_tokens=len(script) - 1)
+    assert (result.text, result.finish) == ("is ", Finish.LENGTH)
+    assert result.output_tokens == len(script) - 1
+
+
+def test_a_row_that_ends_at_once_says_that_it_is_empty() -> None:
+    result = decode([EOS])
+    assert (result.text, result.finish, result.output_tokens) == ("", Finish.EMPTY, 0)
+
+
+@pytest.mark.parametrize("stop", ["wer is", "\n\n", "n"])
+def test_a_stop_string_ends_a_row_and_is_cut_off_with_what_follows(stop: str) -> None:
+    whole = "The answer is\n\nyes"
+    result = decode([*tokens(whole), EOS], Sampling(stop=(stop,)))
+    assert (result.text, result.finish) == (whole[: whole.index(stop)], Finish.STOP)
+
+
+def test_a_stop_string_that_is_a_special_token_ends_a_row() -> None:
+    result = decode([*tokens("yes"), 1, *tokens("no")], Sampling(stop=("<|im_start|>",)))
+    assert (result.text, result.finish) == ("yes", Finish.STOP)
+
+
+def test_a_stop_string_completed_by_the_last_allowed_token_is_a_stop() -> None:
+    script = tokens("yes no")
+    result = decode(script, Sampling(stop=("no",)), max_tokens=len(script))
+    assert (result.text, result.finish) == ("yes ", Finish.STOP)
+
+
+LABELS = Sampling(labels=("no", "nope"), label_tokens=((10,), (10, 11)))
+
+
+def test_a_label_that_cannot_go_on_ends_a_row_without_an_end_token() -> None:
+    result = decode([10, 11, 99], LABELS)
+    assert (result.text, result.finish, result.output_tokens) == ("nope", Finish.STOP, 2)
+
+
+def test_a_label_that_could_go_on_ends_at_the_end_token() -> None:
+    assert decode([10, EOS], LABELS).text == "no"
+
+
+def test_a_label_is_never_cut_by_max_tokens() -> None:
+    assert decode([10, 11], LABELS, max_tokens=1).text == "nope"
+
+
+def test_rows_of_unlike_sampling_share_a_batch_and_the_figures_count_them() -> None:
+    generation = Script({1: [*tokens("yes"), EOS], 2: [10, 11], 3: tokens("one sentence in the house")})
+    decoder = Decoder(generation, Text(TOKENIZER), frozenset([EOS]))
+    decoder.insert([row(1), row(2, LABELS), row(3, Sampling(stop=("sentence",)))])
+    assert [id for id, _ in decoder.running] == [1, 2, 3]
+    results = {result.id: result.text for _ in range(8) for result in decoder.step(cap=4)}
+    assert results == {1: "yes", 2: "nope", 3: "one "}
+    figures = decoder.figures
+    assert figures.output_tokens > 4
+    assert figures.step_cap % 4 == 0
+
+
+def test_removed_rows_give_no_result() -> None:
+    generation = Script({1: tokens("a b c d e"), 2: [10, EOS]})
+    decoder = Decoder(generation, Text(TOKENIZER), frozenset([EOS]))
+    decoder.insert([row(1), row(2)])
+    decoder.step(2)
+    decoder.remove([1, 77])
+    assert decoder.running == ((2, 1),)
+    assert list(generation.inside) == [2]
+    assert [result.id for result in decoder.step(2)] == [2]
