@@ -150,7 +150,7 @@ def _read_body(body: Mapping[str, Any], draft: RawRequest, options: IntakeOption
 def read_prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
     """The prompts of a completions body: a text, texts, token ids, or lists of token ids."""
     items: list[Any] = value if isinstance(value, list) else [value]
-    if _are_ids(items):
+    if _are_ids(value):
         return (tuple(items),)
     if not items or not (all(isinstance(item, str) for item in items) or all(map(_are_ids, items))):
         raise wrong("prompt", value, "a text, a list of texts, a list of token ids, or a list of such lists")

@@ -47,6 +47,8 @@ OK = [line(chat(f"r{number}", f"Name a colour. {number}")) for number in range(4
 _EMPTY_PROMPT = {"custom_id": "e", "method": "POST", "url": "/v1/completions", "body": {"prompt": "", "max_tokens": 4}}
 _NO_MESSAGES = {"custom_id": "m", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": []}}
 _BAD_BYTE = line(chat("u", "cafe")).replace(b"cafe", b"caf\xe9")
+#: A family of three joined by ZWJ, and words whose letters are more than one code point.
+_GLYPHS = "\U0001f469\u200d\U0001f469\u200d\U0001f467 \u4f60\u597d \u0928\u092e\u0938\u094d\u0924\u0947"
 _TEMPLATES = ('{"a": 1}', "lone } brace", "100% {name} {{x}} %s", "<b>$HOME `id`</b>")
 
 CASES = (
@@ -130,14 +132,7 @@ CASES = (
     Case(
         name="emoji",
         why="glyphs of several code points",
-        data=lines(
-            line(
-                chat(
-                    "emoji",
-                    "Repeat: \U0001f469\u200d\U0001f469\u200d\U0001f467 \u4f60\u597d \u0928\u092e\u0938\u094d\u0924\u0947",
-                )
-            )
-        ),
+        data=lines(line(chat("emoji", f"Repeat: {_GLYPHS}"))),
         rows=1,
     ),
     Case(

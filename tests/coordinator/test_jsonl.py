@@ -1,0 +1,56 @@
+"""Bytes to JSON values, line by line."""
+
+import io
+
+import pytest
+
+from coordinator import jsonl
+from coordinator.formats import Record
+from coordinator.jsonl import read_jsonl
+
+
+def read(data: bytes) -> list[Record]:
+    return list(read_jsonl(io.BytesIO(data), "in"))
+
+
+def test_lines_are_numbered_with_the_blank_ones_counted() -> None:
+    assert [(record.source.line, record.value) for record in read(b"\n1\n \t\r\n2")] == [(2, 1), (4, 2)]
+
+
+def test_a_byte_order_mark_belongs_to_the_first_line_only() -> None:
+    first, second = read(b"\xef\xbb\xbf1\n\xef\xbb\xbf2\n")
+    assert first.value == 1
+    assert (second.error or "").startswith("not JSON")
+
+
+@pytest.mark.parametrize("constant", [b"NaN", b"Infinity", b"-Infinity"])
+def test_constants_that_json_does_not_have_are_refused(constant: bytes) -> None:
+    (record,) = read(b'{"temperature": ' + constant + b"}")
+    assert record.error == f"not JSON: found {constant.decode()}, expected a number"
+
+
+def test_of_a_key_given_twice_the_last_wins() -> None:
+    assert read(b'{"a": 1, "a": 2}')[0].value == {"a": 2}
+
+
+def test_deep_nesting_is_an_error_and_the_next_line_is_intact() -> None:
+    deep, after = read(b"[" * 100_000 + b"]" * 100_000 + b"\n1\n")
+    assert deep.error == "not a request: JSON nested too deeply"
+    assert after.value == 1
+
+
+def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_character() -> None:
+    half, whole = read(b'"\\ud83d"\n"\\ud83d\\ude00"\n')
+    assert "surrogate" in (half.error or "")
+    assert whole.value == "\U0001f600"
+
+
+def test_an_overlong_number_is_refused() -> None:
+    assert (read(b"1" * 5000)[0].error or "").startswith("not JSON")
+
+
+def test_a_line_over_the_limit_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 1 << 20)
+    long, after = read(b'"' + b"a" * (3 << 20) + b'"\n1\n')
+    assert long.error == "a line of over 1 MB, expected a request"
+    assert (after.value, after.source.line) == (1, 2)
