@@ -182,7 +182,7 @@ class LocalRun:
                     return True
             if ended and not self._ledger.counts(self._job.id).open:
                 on_tick(controller.view(intake_ended=True, state="done"))
-                watch.look()
+                watch.hear_last()
                 return False
             if not busy:
                 time.sleep(IDLE_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from coordinator.broker import Broker
 from coordinator.controller import Controller
@@ -17,6 +18,9 @@ log = logging.getLogger(__name__)
 #: A dispatched shard that neither its queue nor a beat has shown for this long is lost, seconds. Two beats and a
 #: bit: its results may still be in the stream, and a wiped broker has no beat at first.
 MISSING_S = 2 * BEAT_S + 1
+#: Longest wait for a worker's last counters, seconds; it tells them within about one.
+LAST_S = 3.0
+POLL_S = 0.05
 #: Worker processes started again before we say that it is no use.
 RESTARTS = 8
 
@@ -46,6 +50,16 @@ class Watch:
             return
         self._next_s = now + BEAT_S / 3
         self._read_lease(now)
+
+    def hear_last(self) -> None:
+        """Waits a little for the beat of a worker that holds nothing any more: its counters are then complete."""
+        deadline = time.monotonic() + LAST_S
+        while time.monotonic() < deadline and self._worker.alive():
+            self._read_lease(self._controller.clock())
+            beat = self._member.beat
+            if beat is not None and not beat.shards and not beat.running:
+                return
+            time.sleep(POLL_S)
 
     def _read_lease(self, now: float) -> None:
         # In this order: an agent shows a shard in its beat before it takes it off the queue.
