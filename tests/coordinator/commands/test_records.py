@@ -1,0 +1,156 @@
+"""`fleet jobs`, `results`, `cancel` and `clean`, called as the command line does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coordinator.commands.jobs import age
+from coordinator.ledger import Ledger
+from fleet.cli import main
+from fleet.config import StateDir
+from fleet.job import JobState
+from tests.ledgers import done, request, spec
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDir:
+    """Job 1 has finished with an error, job 2 is open with one of two requests done."""
+    state = StateDir(tmp_path / "state")
+    with Ledger.open(state) as ledger:
+        first = ledger.begin_job(spec("/first.jsonl"))[0].id
+        ledger.add_requests(first, [request("a", 1), request("b", error="no prompt", line=2)])
+        second = ledger.begin_job(spec("/second.jsonl"))[0].id
+        ledger.add_requests(second, [request("c", 2), request("d", 3)])
+        ledger.commit("w", [done(1, "eins"), done(2, "zwei")])
+        ledger.finish_intake(first, "")
+        ledger.end_job(first, JobState.FINISHED)
+    return state
+
+
+def fleet(state: StateDir, *args: str) -> int:
+    return main([*args, "--state-dir", str(state.root)])
+
+
+def test_jobs_are_listed_with_how_far_they_are(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fleet(state, "jobs") == 0
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split() == ["ID", "TASK", "DONE", "FAILED", "STATE", "AGE", "MODEL", "OUTPUT"]
+    assert first.split() == ["1", "generate", "1/2", "1", "finished", "0", "s", "tiny", "/first.jsonl"]
+    assert second.split() == ["2", "generate", "1/2+", "0", "running", "0", "s", "tiny", "/second.jsonl"]
+
+
+def test_jobs_as_json(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fleet(state, "jobs", "--json") == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["state"], first["done"], first["failed"], first["open"]) == ("finished", 1, 1, 0)
+    assert (second["id"], second["model"], second["intake_complete"]) == (2, "/models/tiny", False)
+
+
+def test_no_jobs_is_an_answer_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "--state-dir", str(tmp_path / "none")]) == 0
+    assert "no job is recorded" in capsys.readouterr().out
+    assert main(["jobs", "--json", "--state-dir", str(tmp_path / "none")]) == 0
+    assert capsys.readouterr().out == "[]\n"
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(-3, "0 s"), (59.9, "59 s"), (60, "1 min"), (7300, "2 h"), (1e6, "11 d")]
+)
+def test_an_age_is_told_in_its_largest_unit(seconds: float, words: str) -> None:
+    assert age(seconds) == words
+
+
+def test_jobs_and_help_load_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom fleet.cli import main\nmain(['jobs', '--state-dir', sys.argv[1]])\n"
+        "heavy = ('numpy', 'transformers', 'tokenizers', 'redis', 'rich', 'mlx', 'pyarrow')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code, "/nowhere/at/all"], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "[]"
+
+
+def test_results_of_a_finished_job_go_to_a_file(state: StateDir, tmp_path: Path) -> None:
+    out = tmp_path / "again.jsonl"
+    assert fleet(state, "results", "1", "-o", str(out)) == 3
+    assert [json.loads(line)["text"] for line in out.read_text().splitlines()] == ["eins", None]
+    assert json.loads((tmp_path / "again.jsonl.errors.jsonl").read_text())["id"] == "b"
+
+
+def test_results_part_way_go_to_stdout_and_tell_what_is_open(
+    state: StateDir, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert fleet(state, "results", "2") == 0
+    written = capfdbinary.readouterr()
+    assert [json.loads(line)["id"] for line in written.out.splitlines()] == ["c"]
+    assert b"1 done, 0 failed, 1 still open" in written.err
+
+
+def test_results_as_json_tell_what_was_written(
+    state: StateDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "o.jsonl")
+    fleet(state, "results", "2", "-o", out, "--json")
+    assert json.loads(capsys.readouterr().out) == {"job": 2, "output": out, "done": 1, "failed": 0, "open": 1}
+
+
+def test_results_of_an_unknown_job_list_the_known(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fleet(state, "results", "9") == 2
+    assert "no job 9: known are 2, 1" in capsys.readouterr().err
+
+
+def test_results_work_while_another_process_holds_the_folder(state: StateDir, tmp_path: Path) -> None:
+    with Ledger.open(state):
+        assert fleet(state, "results", "2", "-o", str(tmp_path / "o.jsonl")) == 0
+        assert fleet(state, "jobs") == 0
+
+
+def test_a_running_job_can_be_cancelled_while_its_folder_is_held(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Ledger.open(state) as ledger:
+        assert fleet(state, "cancel", "2", "--json") == 0
+        assert json.loads(capsys.readouterr().out) == {"job": 2, "state": "cancelled"}
+        assert ledger.cancel_requested(2)
+
+
+def test_a_finished_job_is_not_cancelled(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fleet(state, "cancel", "1") == 2
+    assert "has finished" in capsys.readouterr().err
+
+
+def test_cleaning_takes_ended_jobs_only(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fleet(state, "clean", "--json") == 0
+    cleaned = json.loads(capsys.readouterr().out)
+    assert (cleaned["jobs"], cleaned["requests"], cleaned["rows"]) == (1, 2, 1)
+    with Ledger.read(state) as ledger:
+        assert [job.record.id for job in ledger.jobs()] == [2]
+
+
+def test_a_job_that_has_not_ended_is_cleaned_only_after_a_cancel(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fleet(state, "clean", "2") == 2
+    assert "has not ended" in capsys.readouterr().err
+    assert fleet(state, "cancel", "2") == 0
+    assert fleet(state, "clean", "2") == 0
+
+
+def test_cleaning_is_refused_while_another_works_on_the_folder(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Ledger.open(state):
+        assert fleet(state, "clean") == 1
+    assert "another fleet (pid" in capsys.readouterr().err
+
+
+def test_cleaning_nothing_is_fine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", "--state-dir", str(tmp_path / "none")]) == 0
+    assert capsys.readouterr().out.startswith("0 jobs")
+    assert not (tmp_path / "none").exists()
