@@ -23,15 +23,17 @@ CROSS JOIN row r ON r.id = p.row
 _SETTLE = f"""
 INSERT INTO temp.settled (request, state, error)
 SELECT q.id, max(r.state), r.error {_OPEN_PARTS}
-GROUP BY q.id
+GROUP BY t.request
 HAVING CASE q.shape
     WHEN 0 THEN sum(r.state = 0) = 0
     ELSE sum(r.state > 1) > 0 OR (count(*) = 1 AND sum(r.state = 1) = 1)
 END
 """
 
+# Not UPDATE FROM: that would scan the requests for the few that ended.
 _WRITE_STATES = """
-UPDATE request SET state = s.state, error = s.error FROM temp.settled s WHERE request.id = s.request
+UPDATE request SET (state, error) = (SELECT state, error FROM temp.settled WHERE request = request.id)
+WHERE id IN (SELECT request FROM temp.settled)
 """
 
 _ADD_STATES = """
@@ -54,7 +56,7 @@ FROM (
 ) s WHERE job.id = s.job
 """
 
-_READY = f"SELECT q.id {_OPEN_PARTS} WHERE q.shape = 1 GROUP BY q.id HAVING sum(r.state = 1) = count(*)"
+_READY = f"SELECT q.id {_OPEN_PARTS} WHERE q.shape = 1 GROUP BY t.request HAVING sum(r.state = 1) = count(*)"
 
 
 def touch_requests(store: Store, requests: Sequence[int]) -> None:

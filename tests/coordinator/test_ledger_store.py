@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coordinator.ledger import Ledger
 from coordinator.ledger_store import Store
 from coordinator.lock import StateLock
-from coordinator.records import Counts
+from coordinator.records import Counts, Shape
 from fleet.config import StateDir
 from fleet.errors import StateLockedError, StorageError, UsageError
 from tests.ledgers import done, request, row, spec
@@ -195,3 +198,37 @@ def test_a_writer_in_the_way_for_too_long_is_said(state: StateDir) -> None:
         with ledger._store.transaction(), pytest.raises(StorageError, match="in use by another command"):
             other.run("BEGIN IMMEDIATE")
         other.close()
+
+
+def test_what_runs_at_every_commit_never_scans_a_table_of_the_jobs_size(state: StateDir) -> None:
+    """A join written the other way round once scanned ten million requests for the two hundred that had ended."""
+    plans: list[str] = []
+    with Ledger.open(state) as ledger:
+        job = ledger.begin_job(spec())[0].id
+        store, run, rows = ledger._store, ledger._store.run, ledger._store.rows
+
+        def explain(sql: str, values: Sequence[Any] = ()) -> None:
+            if sql.lstrip().startswith(("INSERT", "UPDATE", "SELECT")):
+                plans.extend(
+                    f"{step[3]}: {' '.join(sql.split())}" for step in rows(f"EXPLAIN QUERY PLAN {sql}", values)
+                )
+
+        def explained_run(sql: str, values: Sequence[Any] = ()) -> int:
+            explain(sql, values)
+            return run(sql, values)
+
+        def explained_rows(sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+            explain(sql, values)
+            return rows(sql, values)
+
+        store.run, store.rows = explained_run, explained_rows  # type: ignore[method-assign]
+        opened = ledger.add_requests(job, [request("a", 1, 2), request("doc", 3, 4, shape=Shape.REDUCE)])
+        ledger.add_requests(job, [request("b", 1)])
+        ledger.rows([r.id for r in opened])
+        ledger.crashed([opened[0].id], alone=False)
+        (asked,) = ledger.commit("w", [done(r.id) for r in opened])
+        ledger.part_texts(asked)
+        ledger.add_parts(asked, [row(9)])
+        ledger.ready_to_reduce(job)
+    assert len(plans) > 30
+    assert [plan for plan in plans if re.match(r"SCAN (request|part|row|result|[qprx])\b", plan)] == []
