@@ -1,0 +1,72 @@
+"""Columns and masks against what each token may see, counted out."""
+
+import random
+
+import mlx.core as mx
+import pytest
+
+from worker.generation.positions import Positions
+
+pytestmark = pytest.mark.mlx
+
+
+def seen_tokens(cached: int, sight: int | None, window: int) -> set[int]:
+    """Tokens the new one, number `cached`, may look at."""
+    reach = min(sight or cached + 1, window or cached + 1)
+    return set(range(max(0, cached + 1 - reach), cached + 1))
+
+
+def read_tokens(positions: Positions, cached: list[int | None], slot: int, window: int, sight: int | None) -> set[int]:
+    """The tokens that the mask lets a slot see, when tokens are written as `columns` says."""
+    own = cached[slot]
+    assert own is not None
+    width = positions.read_width(window)
+    held = {token % window if window else token: token for token in range(own + 1)}
+    mask = positions.mask(window, sight)
+    if mask is None:
+        return {held[column] for column in range(width)}
+    row = mx.broadcast_to(mask, (len(cached), 1, 1, width))[slot, 0, 0].tolist()
+    return {held[column] for column, seen in enumerate(row) if seen}  # type: ignore[arg-type, union-attr]
+
+
+@pytest.mark.parametrize("window", [0, 8])
+@pytest.mark.parametrize("sight", [None, 5, 8, 100])
+def test_a_row_sees_its_own_tokens_and_no_further_back_than_it_may(window: int, sight: int | None) -> None:
+    draw = random.Random(3)
+    for _ in range(40):
+        cached: list[int | None] = [draw.choice([draw.randrange(20), draw.randrange(20), None]) for _ in range(5)]
+        positions = Positions()
+        positions.set(cached)
+        for slot, own in enumerate(cached):
+            if own is not None:
+                assert read_tokens(positions, cached, slot, window, sight) == seen_tokens(own, sight, window), cached
+
+
+@pytest.mark.parametrize("cached", [[6, 6, 6], [None, 6], [6]])
+def test_equal_rows_need_neither_mask_nor_arrays(cached: list[int | None]) -> None:
+    positions = Positions()
+    positions.set(cached)
+    assert positions.offset == 6
+    assert positions.columns(0) == 6
+    assert positions.columns(4) == 2
+    assert positions.mask(0, None) is None
+    assert positions.mask(4, 4) is None
+    assert positions.read_width(0) == 7
+    assert positions.read_width(4) == 4
+
+
+def test_equal_rows_that_may_not_see_all_get_a_mask() -> None:
+    positions = Positions()
+    positions.set([6, 6])
+    mask = positions.mask(0, 3)
+    assert mask is not None
+    assert mask.reshape(-1).tolist() == [False] * 4 + [True] * 3
+
+
+def test_unequal_rows_write_each_its_own_column() -> None:
+    positions = Positions()
+    positions.set([9, None, 3])
+    assert mx.array(positions.columns(0)).tolist() == [9, 0, 3]
+    assert mx.array(positions.columns(4)).tolist() == [1, 0, 3]
+    assert positions.rows().tolist() == [0, 1, 2]
+    assert positions.columns(4) is positions.columns(4)
