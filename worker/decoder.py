@@ -11,8 +11,9 @@ import mlx.core as mx
 from fleet.job import Finish
 from fleet.messages import Figures, RowResult
 from worker.batching import Row
+from worker.generation.rows import GenRow
 from worker.sampling import LabelProcessor, LabelTrie, Samplers
-from worker.stock import Generation, GenRow
+from worker.stock import Generation
 from worker.text import REPLACEMENT, StopWatch, Text, cut
 
 

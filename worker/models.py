@@ -14,9 +14,10 @@ from mlx_lm.utils import load_model
 
 from fleet.errors import ModelError
 from fleet.model import context_tokens, find_model, read_config, weights_hash
+from worker.generation.rows import GenRow
 from worker.memory import KV_STEP_TOKENS
 from worker.sampling import greedy
-from worker.stock import GenRow, StockGeneration, prefill
+from worker.stock import StockGeneration, prefill
 from worker.text import Text, eos_ids
 
 #: A batch may choose another token than a single row where the single row's logits are this close, as a share of
@@ -85,7 +86,7 @@ def describe(model: Any, text: Text, eos: frozenset[int], config: dict[str, Any]
     """Probes a model in memory and tests that it batches."""
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
     chosen = CPU_PREFILL if on_cpu else GPU_PREFILL
-    vocabulary = int(config.get("vocab_size") or (config.get("text_config") or {})["vocab_size"])
+    vocabulary = vocabulary_of(config)
     single = unbatchable(make_prompt_cache(model)) or failed_self_test(model, vocabulary, chosen)
     return LoadedModel(
         model=model,
@@ -99,6 +100,14 @@ def describe(model: Any, text: Text, eos: frozenset[int], config: dict[str, Any]
         prefill=chosen,
         single=single,
     )
+
+
+def vocabulary_of(config: dict[str, Any]) -> int:
+    """Token ids the model knows; ModelError when config.json does not say."""
+    for part in (config, config.get("text_config") or {}):
+        if isinstance(part.get("vocab_size"), int):
+            return int(part["vocab_size"])
+    raise ModelError("the model's config.json names no vocab_size")
 
 
 def unbatchable(caches: Iterable[Any]) -> str:
@@ -137,7 +146,7 @@ def failed_self_test(model: Any, vocabulary: int, prefill: Prefill) -> str:
                 chosen[id].append(token)
     except (ValueError, TypeError, AttributeError, NotImplementedError) as error:
         return f"decoding rows together fails in mlx-lm ({type(error).__name__})"
-    wrong = [row.id for row in rows if not _agrees(model, row.tokens, chosen[row.id])]
+    wrong = [id for id, prompt in enumerate(prompts) if not _agrees(model, prompt, chosen[id])]
     return f"{len(wrong)} of {len(rows)} test rows gave other tokens in a batch than alone" if wrong else ""
 
 

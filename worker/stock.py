@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -17,40 +16,12 @@ from mlx_lm.generate import BatchGenerator, PromptProcessingBatch, generation_st
 from mlx_lm.models.cache import make_prompt_cache
 
 from fleet.job import Finish
-from worker.sampling import Processor, Sampler
+from worker.generation.rows import Counters, GenRow, Step
 
 #: More rows than any batch: how many run is decided outside.
 _NO_LIMIT = 1 << 20
 #: mlx-lm leaves cache state unevaluated in some models, a leak (mlx-lm issue 1845); evaluated this often, in steps.
 _EVALUATE_STEPS = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenRow:
-    """What generation needs of a row."""
-
-    id: int
-    tokens: list[int]
-    max_tokens: int
-    sampler: Sampler
-    #: changes the logits before sampling; None for most rows
-    processor: Processor | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class Counters:
-    """Sums since the start; one owner, the generation."""
-
-    prompt_tokens: int = 0
-    padding_tokens: int = 0
-    steps: int = 0
-    step_rows: int = 0
-    decode_s: float = 0.0
-    prefill_s: float = 0.0
-
-
-#: (row id, token, STOP at an end token, LENGTH at the row's last one, else None)
-Step = tuple[int, int, Finish | None]
 
 
 class Generation(Protocol):
@@ -95,9 +66,9 @@ class StockGeneration:
 
     def _insert_together(self, rows: Sequence[GenRow]) -> None:
         with mx.stream(self._generator.stream):
-            caches = self._prefill([row.tokens[:-1] for row in rows])
+            caches = self._prefill([list(row.tokens[:-1]) for row in rows])
         uids = self._generator.insert(
-            [row.tokens[-1:] for row in rows],
+            [[row.tokens[-1]] for row in rows],
             [row.max_tokens for row in rows],
             caches=caches,
             samplers=[row.sampler for row in rows],
@@ -170,7 +141,7 @@ class SoloGeneration:
             started = time.perf_counter()
             with mx.stream(generation_stream):
                 self._cache = prefill(self._model, row.tokens[:-1], self._prefill_tokens)
-            self._row, self._context = row, row.tokens[-1:]
+            self._row, self._context = row, [row.tokens[-1]]
             self.counters.prompt_tokens += len(row.tokens)
             self.counters.prefill_s += time.perf_counter() - started
 

@@ -10,7 +10,7 @@ from fleet.messages import RowResult
 from tests.models import EOS, train_tokenizer
 from worker.batching import ORDINARY, Row
 from worker.decoder import Decoder
-from worker.stock import Counters, GenRow, Step
+from worker.generation.rows import Counters, GenRow, Step
 from worker.text import Text
 
 TOKENIZER: Any = train_tokenizer()

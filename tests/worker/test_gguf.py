@@ -11,9 +11,10 @@ from mlx_lm.utils import load_model
 
 from fleet.errors import ModelError
 from worker import gguf
+from worker.generation.rows import GenRow
 from worker.models import LoadedModel, load
 from worker.sampling import greedy
-from worker.stock import GenRow, StockGeneration
+from worker.stock import StockGeneration
 
 pytestmark = pytest.mark.mlx
 

@@ -9,9 +9,10 @@ from mlx_lm.models.cache import KVCache
 
 from fleet.job import Finish
 from tests.models import tiny_llama
+from worker.generation.rows import GenRow
 from worker.models import load
 from worker.sampling import greedy
-from worker.stock import Generation, GenRow, SoloGeneration, StockGeneration
+from worker.stock import Generation, SoloGeneration, StockGeneration
 
 pytestmark = pytest.mark.mlx
 
