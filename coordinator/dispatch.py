@@ -17,6 +17,7 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from rq import Queue
+from rq.defaults import RQ_KEY_PREFIX
 from rq.job import Job
 
 from fleet import codec, keys
@@ -145,9 +146,9 @@ class Dispatch:
             with self._redis.pipeline() as pipeline:
                 queue_key = self._queue(worker).key
                 pipeline.srem(Queue.redis_queues_keys, queue_key)
-                registered = [key for key in owned if key.startswith(b"rq:worker:")]
+                registered = [key for key in owned if key.startswith(f"{RQ_KEY_PREFIX}:worker:".encode())]
                 if registered:
-                    pipeline.srem("rq:workers", *registered)
+                    pipeline.srem(f"{RQ_KEY_PREFIX}:workers", *registered)
                 if owned:
                     pipeline.delete(*owned)
                 pipeline.execute()
@@ -160,12 +161,10 @@ def belongs(key: str, worker: str) -> bool:
     """True when `key` is one that we or RQ keep for `worker` alone."""
     if key in (keys.lease(worker), keys.results(worker), keys.control(worker)):
         return True
-    name = re.escape(worker)
-    of_queue = (
-        rf"rq:(queue|wip|finished|failed|deferred|scheduled|canceled|ready|workers|clean_registries):{name}(:.*)?"
-    )
-    of_shard = rf"rq:(job|results|execution|executions):{name}-\d+(:.*)?"
-    of_process = rf"rq:worker:{name}\.[^.:]+(:.*)?"
+    rq, name = re.escape(RQ_KEY_PREFIX), re.escape(worker)
+    of_queue = rf"{rq}:(queue|{_REGISTRIES}|workers|clean_registries):{name}(:.*)?"
+    of_shard = rf"{rq}:(job|results|execution|executions):{name}-\d+(:.*)?"
+    of_process = rf"{rq}:worker:{name}\.[^.:]+(:.*)?"
     return any(re.fullmatch(pattern, key) for pattern in (of_queue, of_shard, of_process))
 
 
