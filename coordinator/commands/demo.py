@@ -23,9 +23,9 @@ from fleet import leash
 from fleet.config import StateDir
 from fleet.errors import ModelError
 
-#: Passages summarized unless told otherwise: chosen so that the whole demo ends in time on two cores, see
-#: `docs/performance.md`.
-LIMIT = 120
+#: Passages summarized unless told otherwise: 24 of them took 70 s of CPU on the two-core development machine (about
+#: 280 prompt and 48 new tokens each), and the whole demo should end within four minutes there.
+LIMIT = 80
 #: New tokens a summary may have; enough for two sentences.
 MAX_TOKENS = 48
 #: Summaries shown at the end, and how much of each passage stands beside it.
