@@ -75,8 +75,8 @@ def found(value: object) -> str:
     """`value` in a few words, for "found X, expected Y"."""
     if isinstance(value, str) and len(value) > _QUOTED_CHARS:
         return f"a string of {len(value):,} characters"
-    if isinstance(value, list | dict) and value:
-        return "a list" if isinstance(value, list) else "an object"
+    if isinstance(value, list | tuple | dict) and value:
+        return "an object" if isinstance(value, dict) else "a list"
     return json.dumps(value, ensure_ascii=False)
 
 

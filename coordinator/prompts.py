@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.chat import ChatTemplate
+from coordinator.conversation import Message
 from coordinator.options import IntakeOptions
-from coordinator.requests import Message, RawRequest
+from coordinator.requests import RawRequest
 from coordinator.tokens import pack
 from fleet.errors import RequestError, UsageError
 from fleet.job import Task
@@ -91,11 +92,11 @@ class Prompts:
 
     def of(self, raw: RawRequest) -> list[Prompt]:
         """The prompts of `raw`, one a row; RequestError when one cannot be made."""
-        if raw.messages:
-            return [Prompt(text=self._render(self._with_template(raw.messages)))]
-        if raw.texts:
-            return [Prompt(text=self.document(text), document=text) for text in raw.texts]
-        return [self._raw(prompt) for prompt in raw.prompts]
+        if raw.content.messages:
+            return [Prompt(text=self._render(self._with_template(raw.content.messages)))]
+        if raw.content.texts:
+            return [Prompt(text=self.document(text), document=text) for text in raw.content.texts]
+        return [self._raw(prompt) for prompt in raw.content.prompts]
 
     def document(self, text: str) -> str:
         """The prompt that asks for the task's answer to `text`."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from coordinator import fields
+from coordinator.conversation import Message, read_messages
 from coordinator.fields import NOTHING_SET, Settings, found, wrong
 from coordinator.formats import Record
 from coordinator.jsonl import dump
@@ -19,7 +20,6 @@ from fleet.job import Task
 CHAT_URL = "/v1/chat/completions"
 COMPLETIONS_URL = "/v1/completions"
 EMBEDDINGS_URL = "/v1/embeddings"
-ROLES = ("system", "developer", "user", "assistant")
 #: Where a flat object's content may stand, in order of preference.
 _CONTENT_FIELDS = {
     Task.GENERATE: ("messages", "prompt", "text"),
@@ -28,23 +28,36 @@ _CONTENT_FIELDS = {
 }
 _VERBS = {Task.GENERATE: "complete", Task.SUMMARIZE: "summarize", Task.CLASSIFY: "classify"}
 
-#: A message as chat templates read it: role and content.
-Message = dict[str, str]
+_KNOWN = fields.SAMPLING | fields.HARMLESS | fields.NEUTRAL.keys()
+#: Fields of a body that are understood, by url.
+_KNOWN_IN_BODY = {CHAT_URL: _KNOWN | {"messages"}, COMPLETIONS_URL: _KNOWN | {"prompt"}}
+_KNOWN_IN_LINE = frozenset({"custom_id", "method", "url", "body"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RawRequest:
-    """A request before its prompts are made; without an `error` exactly one of the three contents is there."""
+class Content:
+    """What a request is about: exactly one of the three is there."""
 
-    custom_id: str | None
-    source: Source
-    error: str | None = None
     #: a conversation, for the chat template
     messages: tuple[Message, ...] = ()
     #: prompts for no template: text, or token ids
     prompts: tuple[str | tuple[int, ...], ...] = ()
     #: texts for the task's template
     texts: tuple[str, ...] = ()
+
+
+NO_CONTENT = Content()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRequest:
+    """A request before its prompts are made."""
+
+    custom_id: str | None
+    source: Source
+    #: why it cannot be run; then there is no content
+    error: str | None = None
+    content: Content = NO_CONTENT
     settings: Settings = NOTHING_SET
     #: see `NewRequest.extra`
     extra: str = ""
@@ -65,51 +78,51 @@ def is_openai(value: object, text_field: str | None = None) -> bool | None:
 
 def parse(record: Record, ordinal: int, options: IntakeOptions, notices: Counter[str]) -> RawRequest:
     """The request in `record`, the `ordinal`-th (from 1) of the backlog; what is wrong with it is its `error`."""
-    draft = RawRequest(custom_id=record.name or None, source=record.source, error=record.error)
-    if record.error is not None:
-        return draft
+    custom_id, url, error = record.name or None, "", record.error
     try:
-        if not isinstance(record.value, dict):
-            raise RequestError(f"found {found(record.value)}, expected a JSON object")
-        if record.text_field is None and is_openai(record.value, options.text_field):
-            return _parse_openai(record.value, draft, options, notices)
-        draft = replace(draft, custom_id=_flat_id(record, ordinal, options))
-        return _parse_flat(record, draft, options, notices)
-    except _BodyError as error:
-        return replace(draft, custom_id=error.custom_id, url=error.url, error=str(error))
-    except RequestError as error:
-        return replace(draft, error=str(error))
+        if error is None and not isinstance(record.value, dict):
+            error = f"found {found(record.value)}, expected a JSON object"
+        elif error is None and record.text_field is None and is_openai(record.value, options.text_field):
+            custom_id = _batch_id(record.value)
+            url = record.value["url"] if isinstance(record.value.get("url"), str) else ""
+            return _parse_openai(record, custom_id, options, notices)
+        elif error is None:
+            custom_id = _flat_id(record, ordinal, options)
+            return _parse_flat(record, custom_id, options, notices)
+    except RequestError as problem:
+        error = str(problem)
     except RecursionError:
-        return replace(draft, error="JSON nested too deeply")
-
-
-class _BodyError(RequestError):
-    """Raised when a line whose id is known is wrong elsewhere."""
-
-    def __init__(self, text: str, custom_id: str, url: str) -> None:
-        super().__init__(text)
-        self.custom_id = custom_id
-        self.url = url
+        error = "JSON nested too deeply"
+    return RawRequest(custom_id=custom_id, source=record.source, url=url, error=error)
 
 
 # -- OpenAI batch lines ------------------------------------------------------------------------------
 
 
-def _parse_openai(
-    line: Mapping[str, Any], draft: RawRequest, options: IntakeOptions, notices: Counter[str]
-) -> RawRequest:
+def _batch_id(line: Mapping[str, Any]) -> str:
     custom_id = line.get("custom_id")
     if custom_id is None:
         raise RequestError("custom_id is missing")
     if not isinstance(custom_id, str) or not custom_id:
         raise wrong("custom_id", custom_id, "a string that is not empty")
-    url = line.get("url")
-    try:
-        body = _body(line)
-        _notice_unknown(line, frozenset({"custom_id", "method", "url", "body"}), notices)
-        return _read_body(body, replace(draft, custom_id=custom_id, url=line["url"]), options, notices)
-    except RequestError as error:
-        raise _BodyError(str(error), custom_id, url if isinstance(url, str) else "") from error
+    return custom_id
+
+
+def _parse_openai(record: Record, custom_id: str, options: IntakeOptions, notices: Counter[str]) -> RawRequest:
+    line: Mapping[str, Any] = record.value
+    body = _body(line)
+    url = line["url"]
+    _notice_unknown(line, _KNOWN_IN_LINE, notices)
+    _notice_unknown(body, _KNOWN_IN_BODY[url], notices)
+    _notice_model(body, options, notices)
+    fields.check_neutral(body)
+    return RawRequest(
+        custom_id=custom_id,
+        source=record.source,
+        content=_chat(body, options) if url == CHAT_URL else _completion(body, options),
+        settings=fields.settings(body),
+        url=url,
+    )
 
 
 def _body(line: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -127,24 +140,20 @@ def _body(line: Mapping[str, Any]) -> Mapping[str, Any]:
     return line["body"]
 
 
-def _read_body(body: Mapping[str, Any], draft: RawRequest, options: IntakeOptions, notices: Counter[str]) -> RawRequest:
-    content = "messages" if draft.url == CHAT_URL else "prompt"
-    if content not in body:
-        raise RequestError(f"body.{content} is missing")
-    known = fields.SAMPLING | fields.HARMLESS | fields.NEUTRAL.keys() | {content}
-    _notice_unknown(body, known, notices)
-    _notice_model(body, options, notices)
-    fields.check_neutral(body)
-    draft = replace(draft, settings=fields.settings(body))
-    if content == "messages":
-        return _with_messages(body["messages"], draft, options)
+def _chat(body: Mapping[str, Any], options: IntakeOptions) -> Content:
+    if "messages" not in body:
+        raise RequestError("body.messages is missing")
+    return _of_messages(body["messages"], options)
+
+
+def _completion(body: Mapping[str, Any], options: IntakeOptions) -> Content:
+    if "prompt" not in body:
+        raise RequestError("body.prompt is missing")
     prompts = read_prompts(body["prompt"])
     if options.task is Task.GENERATE:
-        return replace(draft, prompts=prompts)
-    texts = tuple(prompt for prompt in prompts if isinstance(prompt, str))
-    if len(texts) < len(prompts):
-        raise RequestError(f"prompt: found token ids, expected text to {_VERBS[options.task]}")
-    return replace(draft, texts=texts)
+        return Content(prompts=prompts)
+    texts = tuple(_text(prompt, "prompt", options) for prompt in prompts)
+    return Content(texts=texts)
 
 
 def read_prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
@@ -206,25 +215,33 @@ def _content_field(record: Record, options: IntakeOptions) -> str:
     return name
 
 
-def _parse_flat(record: Record, draft: RawRequest, options: IntakeOptions, notices: Counter[str]) -> RawRequest:
+def _parse_flat(record: Record, custom_id: str, options: IntakeOptions, notices: Counter[str]) -> RawRequest:
     value: Mapping[str, Any] = record.value
-    content = _content_field(record, options)
-    used = {content, _id_field(value, options)}
-    is_body = content in ("messages", "prompt") and record.text_field is None and options.text_field is None
+    field = _content_field(record, options)
+    used = {field, _id_field(value, options)}
+    is_body = field in ("messages", "prompt") and record.text_field is None and options.text_field is None
     if is_body:
-        used |= fields.SAMPLING | fields.HARMLESS | fields.NEUTRAL.keys()
+        used |= _KNOWN
         _notice_model(value, options, notices)
         fields.check_neutral(value)
-        draft = replace(draft, settings=fields.settings(value))
-    carried = {name: item for name, item in value.items() if name not in used}
-    if carried:
-        try:
-            draft = replace(draft, extra=dump(carried))
-        except ValueError as error:
-            raise RequestError("found a number beyond what JSON can say, expected a finite one") from error
-    if content == "messages" and is_body:
-        return _with_messages(value["messages"], draft, options)
-    return replace(draft, texts=(_text(value[content], content, options),))
+    if field == "messages" and is_body:
+        content = _of_messages(value[field], options)
+    else:
+        content = Content(texts=(_text(value[field], field, options),))
+    return RawRequest(
+        custom_id=custom_id,
+        source=record.source,
+        content=content,
+        settings=fields.settings(value) if is_body else NOTHING_SET,
+        extra=_extra({name: item for name, item in value.items() if name not in used}),
+    )
+
+
+def _extra(carried: Mapping[str, Any]) -> str:
+    try:
+        return dump(carried) if carried else ""
+    except ValueError as error:
+        raise RequestError("found a number beyond what JSON can say, expected a finite one") from error
 
 
 def _text(value: object, name: str, options: IntakeOptions) -> str:
@@ -238,51 +255,11 @@ def _text(value: object, name: str, options: IntakeOptions) -> str:
 # -- messages ----------------------------------------------------------------------------------------
 
 
-def _with_messages(value: object, draft: RawRequest, options: IntakeOptions) -> RawRequest:
+def _of_messages(value: object, options: IntakeOptions) -> Content:
     messages = read_messages(value)
     if options.task is Task.GENERATE:
-        return replace(draft, messages=messages)
+        return Content(messages=messages)
     last = next((message["content"] for message in reversed(messages) if message["role"] == "user"), None)
     if last is None:
         raise RequestError(f"messages: found no user message, expected one with the text to {_VERBS[options.task]}")
-    return replace(draft, texts=(_text(last, "the last user message", options),))
-
-
-def read_messages(value: object) -> tuple[Message, ...]:
-    """The messages, each with a role and one text; RequestError for anything a template could not show."""
-    if not isinstance(value, list):
-        raise wrong("messages", value, "a list")
-    if not value:
-        raise RequestError("messages is empty: nothing to complete")
-    messages = tuple(_message(item, f"messages[{index}]") for index, item in enumerate(value))
-    if not any(message["content"].strip() for message in messages):
-        raise RequestError("messages have no text: nothing to complete")
-    return messages
-
-
-def _message(value: object, where: str) -> Message:
-    if not isinstance(value, dict):
-        raise wrong(where, value, "an object with role and content")
-    role = value.get("role")
-    if role not in ROLES:
-        raise wrong(f"{where}.role", role, " or ".join(ROLES))
-    for name in ("tool_calls", "function_call", "audio"):
-        if value.get(name):
-            raise RequestError(f"{where}.{name}: found {found(value[name])}, which is not done here")
-    content = value.get("content")
-    if isinstance(content, list):
-        content = _joined(content, f"{where}.content")
-    if not isinstance(content, str):
-        raise wrong(f"{where}.content", content, "a text or a list of text parts")
-    return {"role": "system" if role == "developer" else role, "content": content}
-
-
-def _joined(parts: Sequence[object], where: str) -> str:
-    texts = []
-    for index, part in enumerate(parts):
-        kind = part.get("type") if isinstance(part, dict) else part
-        text = part.get("text") if isinstance(part, dict) and kind == "text" else None
-        if not isinstance(text, str):
-            raise RequestError(f"{where}[{index}]: found a part of type {found(kind)}, expected a text part")
-        texts.append(text)
-    return "\n".join(texts)
+    return Content(texts=(_text(last, "the last user message", options),))

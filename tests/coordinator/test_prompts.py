@@ -9,7 +9,7 @@ from coordinator.chat import ChatTemplate
 from coordinator.options import IntakeOptions
 from coordinator.prompts import Prompts, TextTemplate, read_template
 from coordinator.records import Source
-from coordinator.requests import RawRequest
+from coordinator.requests import Content, RawRequest
 from fleet.errors import RequestError, UsageError
 from fleet.job import Task
 
@@ -24,7 +24,7 @@ def prompts(task: Task = Task.GENERATE, template: str | None = None, system: str
 
 
 def request(**content: object) -> RawRequest:
-    return RawRequest(custom_id="a", source=Source(file="f", line=1), **content)  # type: ignore[arg-type]
+    return RawRequest(custom_id="a", source=Source(file="f", line=1), content=Content(**content))  # type: ignore[arg-type]
 
 
 def test_a_text_is_put_in_once_and_never_looked_into() -> None:

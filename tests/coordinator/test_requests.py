@@ -118,7 +118,7 @@ def test_messages_that_no_template_could_show_are_errors(messages: object, sente
 
 def test_text_parts_are_joined() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    assert read(batch(messages=[{"role": "user", "content": parts}])).messages[0]["content"] == "one\ntwo"
+    assert read(batch(messages=[{"role": "user", "content": parts}])).content.messages[0]["content"] == "one\ntwo"
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,11 @@ def test_completions_prompts_of_the_wrong_form_are_errors(prompt: object) -> Non
     assert (read(batch("/v1/completions", prompt=prompt)).error or "").startswith("prompt")
 
 
+def test_token_ids_are_no_text_to_summarize() -> None:
+    found = read(batch("/v1/completions", prompt=[1, 2]), Task.SUMMARIZE)
+    assert found.error == "prompt: found a list, expected a text"
+
+
 def test_a_flat_body_is_held_to_the_same_rules_as_a_batch_line() -> None:
     assert (read({"prompt": "a", "n": 2}).error or "").startswith("n: found 2")
     assert (read({"messages": HELLO, "max_tokens": "8"}).error or "").startswith("max_tokens")
@@ -163,7 +168,7 @@ def test_next_to_a_text_any_field_is_only_data() -> None:
 def test_the_text_and_the_id_come_from_the_fields_asked_for() -> None:
     mail = {"id": 1, "key": "k1", "subject": "s", "body": "Dear all"}
     request = read(mail, Task.CLASSIFY, text_field="body", id_field="key", labels=("a",))
-    assert (request.custom_id, request.texts, request.extra) == ("k1", ("Dear all",), '{"id":1,"subject":"s"}')
+    assert (request.custom_id, request.content.texts, request.extra) == ("k1", ("Dear all",), '{"id":1,"subject":"s"}')
     assert (read({"text": "a"}, id_field="key").error or "").startswith('no field "key" for the id')
     assert (read({"text": "a"}, text_field="mail").error or "").startswith("found the fields text, expected mail")
 
