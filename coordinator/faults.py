@@ -36,8 +36,6 @@ class Faults:
         self.quarantined = 0
         #: engine and worker crashes in this run
         self.crashes = 0
-        #: a quarantine belongs to the case that is open, so the crash is explained
-        self._explained = False
 
     def __len__(self) -> int:
         """Suspects that wait for a trial to be sent."""
@@ -64,8 +62,7 @@ class Faults:
         """A row has its result: it is no suspect any more."""
         self._finished += 1
         self._parked.pop(row, None)
-        if self._suspects.cleared(row):
-            self._close_case(member)
+        self._clear(member, row)
 
     def keep_suspects(self, rows: Iterable[OpenRow]) -> list[OpenRow]:
         """Of rows that came back without a result, keeps the suspects for a new trial; the others."""
@@ -91,7 +88,7 @@ class Faults:
 
     def _quarantine(self, member: Member, row: int, reason: str) -> None:
         self.quarantined += 1
-        self._explained = True
+        self._suspects.guilty(row)
         self._parked.pop(row, None)
         self._ledger.quarantine(row, f"crashed the engine alone {GUILTY_AT} times: {reason}")
         self._assignments.recorded(row)
@@ -101,13 +98,12 @@ class Faults:
                 f"the engine crashed on each of the first {self.quarantined} prompts and finished none "
                 f"({reason}): the model or MLX on this machine is broken, see engine.log"
             )
-        if self._suspects.cleared(row):
-            self._close_case(member)
+        self._clear(member, row)
 
-    def _close_case(self, member: Member) -> None:
-        if not self._explained:
+    def _clear(self, member: Member, row: int) -> None:
+        case = self._suspects.cleared(row)
+        if case is not None and not case.explained:
             self._unexplained(member)
-        self._explained = False
 
     def _unexplained(self, member: Member) -> None:
         cap = member.unexplained_crash()

@@ -120,7 +120,7 @@ class LocalRun:
             worker = LocalWorker(
                 self._state,
                 self._processes,
-                broker.url,
+                broker,
                 member.id,
                 cap=self._options.cap,
                 memory_bytes=self._options.memory_bytes,

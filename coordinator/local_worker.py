@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+from coordinator.broker import Broker
 from coordinator.processes import Processes
 from fleet import leash
 from fleet.config import StateDir
@@ -20,15 +21,17 @@ class LocalWorker:
     """`python -m worker.supervisor` on a leash: it ends when we do."""
 
     def __init__(
-        self, state: StateDir, processes: Processes, broker_url: str, worker_id: str, *, cap: int, memory_bytes: int
+        self, state: StateDir, processes: Processes, broker: Broker, worker_id: str, *, cap: int, memory_bytes: int
     ) -> None:
         self._log = state.logs / "worker.log"
         self._processes = processes
         self._command = [
             *(sys.executable, "-m", "worker.supervisor"),
-            *("--broker", broker_url, "--worker-id", worker_id, "--state", str(state.root)),
+            *("--worker-id", worker_id, "--state", str(state.root)),
             *("--cap", str(cap), "--memory", str(memory_bytes)),
         ]
+        if not broker.foreign:  # a foreign one may have a password in its address: the environment tells it
+            self._command += ["--broker", broker.url]
         if engine := os.environ.get(TEST_ENGINE_VARIABLE):
             self._command += ["--engine-command", engine]
         self._child: subprocess.Popen[bytes] | None = None

@@ -22,18 +22,31 @@ class Trial:
     rows: tuple[int, ...]
 
 
+@dataclass(slots=True)
+class Case:
+    """One crash and what followed from it."""
+
+    #: rows still under suspicion: in a waiting trial or in one that is running
+    open: set[int]
+    #: True once a row of it was found guilty
+    explained: bool = False
+
+
 class Suspects:
     """Trials still to run; the controller sends each as an exclusive shard."""
 
     def __init__(self) -> None:
         self._trials: deque[Trial] = deque()
-        #: rows under suspicion: in a waiting trial or in one that is running
-        self._open: set[int] = set()
+        #: row under suspicion -> its case
+        self._case_of: dict[int, Case] = {}
 
     def crashed(self, rows: Sequence[int], latest: Sequence[int]) -> None:
         """Takes the rows of a crashed batch (`latest`: those whose prompts were started last) as suspects."""
         assert rows, "a crash with nothing in the batch has no suspects"
-        self._open.update(rows)
+        fresh = {row for row in rows if row not in self._case_of}
+        if fresh:
+            case = Case(open=fresh)
+            self._case_of.update(dict.fromkeys(fresh, case))
         if len(rows) == 1:
             self._trials.append(Trial(rows=tuple(rows)))
             return
@@ -56,15 +69,21 @@ class Suspects:
         if rows:
             self._trials.appendleft(Trial(rows=tuple(rows)))
 
-    def cleared(self, row: int) -> bool:
-        """The row ended, in whatever way; True when this closes the case (no suspect is left)."""
-        if row not in self._open:
-            return False
-        self._open.discard(row)
-        return not self._open
+    def guilty(self, row: int) -> None:
+        """The row's case is explained by it."""
+        if row in self._case_of:
+            self._case_of[row].explained = True
+
+    def cleared(self, row: int) -> Case | None:
+        """The row ended, in whatever way; its case, when that has no suspect left."""
+        case = self._case_of.pop(row, None)
+        if case is None:
+            return None
+        case.open.discard(row)
+        return None if case.open else case
 
     def __contains__(self, row: int) -> bool:
-        return row in self._open
+        return row in self._case_of
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._case_of)

@@ -30,6 +30,7 @@ def search(batch: list[int], kills: "set[int] | int", latest: list[int]) -> tupl
             alone[rows[0]] = alone.get(rows[0], 0) + 1
             if alone[rows[0]] >= GUILTY_AT:
                 guilty.add(rows[0])
+                suspects.guilty(rows[0])
                 suspects.cleared(rows[0])
             else:
                 suspects.crashed(rows, rows)
@@ -74,6 +75,29 @@ def test_a_case_closes_with_its_last_suspect() -> None:
     suspects = Suspects()
     suspects.crashed([1, 2], latest=[])
     assert 1 in suspects
-    assert not suspects.cleared(1)
-    assert suspects.cleared(2)
-    assert not suspects.cleared(2)
+    assert suspects.cleared(1) is None
+    case = suspects.cleared(2)
+    assert case is not None
+    assert not case.explained
+    assert suspects.cleared(2) is None
+
+
+def test_crashes_that_follow_each_other_are_cases_of_their_own() -> None:
+    suspects = Suspects()
+    suspects.crashed([1, 2], latest=[])
+    suspects.crashed([3, 4], latest=[])
+    assert suspects.cleared(3) is None
+    assert suspects.cleared(4) is not None
+    assert 1 in suspects
+
+
+def test_a_guilty_row_explains_the_whole_case() -> None:
+    suspects = Suspects()
+    suspects.crashed([1, 2, 3], latest=[])
+    suspects.crashed([2, 3], latest=[])
+    suspects.guilty(2)
+    assert suspects.cleared(2) is None
+    assert suspects.cleared(3) is None
+    case = suspects.cleared(1)
+    assert case is not None
+    assert case.explained

@@ -1,0 +1,282 @@
+"""Whatever is killed, no row is lost, none is recorded twice, and the same command ends the job."""
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from coordinator.intake import Intake, IntakeOptions
+from coordinator.ledger import Ledger
+from fleet import keys
+from fleet.codec import decode
+from fleet.job import RequestState, Task
+from fleet.messages import Beat
+from fleet.model import weights_hash
+from tests.fake_engine import answer
+from tests.models import tiny_llama
+from tests.runner import Fleet, alive, children, read_lines, wait_until, write_prompts
+
+ROWS = 160
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def backlog(tmp_path: Path) -> Path:
+    return write_prompts(tmp_path / "in.jsonl", [f"the states were told {n}" for n in range(ROWS)])
+
+
+def keys_of(backlog: Path, model: Path, max_tokens: int | None) -> dict[str, str]:
+    """custom_id -> row key, as the run will make it."""
+    folder = model.resolve()
+    options = IntakeOptions(task=Task.GENERATE, model=str(folder), max_tokens=max_tokens)
+    intake = Intake([str(backlog)], options, folder, weights_hash(folder, backlog.parent / "hashes.json"))
+    return {str(r.custom_id): r.rows[0].key.hex() for chunk in intake.chunks() for r in chunk}
+
+
+def command(backlog: Path, model: Path, fleet: Fleet, *more: str) -> list[str | Path]:
+    return ["run", "generate", backlog, "-m", model, "-o", fleet.out, "--max-tokens", "20", "--batch", "8", *more]
+
+
+def check_whole(fleet: Fleet) -> None:
+    """Each id once, in input order, each with the fake engine's answer; the ledger's invariants hold."""
+    lines = read_lines(fleet.out)
+    assert [line["id"] for line in lines] == [f"r{n}" for n in range(ROWS)]
+    assert all(line["text"].startswith(answer(b"")) for line in lines)
+    assert len({line["text"] for line in lines}) == ROWS
+    fleet.validate()
+
+
+def write_unequal(path: Path, rows: int, rng: random.Random) -> Path:
+    """OpenAI lines whose answers have 4 to 40 tokens, so that rows end at different times."""
+    with path.open("w") as file:
+        for n in range(rows):
+            body = {"prompt": f"the states were told {n}", "max_tokens": rng.randint(4, 40)}
+            line = {"custom_id": f"r{n}", "method": "POST", "url": "/v1/completions", "body": body}
+            file.write(json.dumps(line) + "\n")
+    return path
+
+
+def beat_of(fleet: Fleet) -> Beat | None:
+    """What the one worker says now, None while there is none."""
+    with redis.Redis(unix_socket_path=str(fleet.state.root / "run" / "broker.sock")) as client:
+        try:
+            leases = [client.get(key) for key in client.scan_iter(match=keys.lease("*"))]
+        except redis.RedisError:
+            return None
+    beats = [decode(lease) for lease in leases if lease is not None]
+    return beats[0] if beats and isinstance(beats[0], Beat) else None
+
+
+@pytest.mark.parametrize(
+    ("fake", "step_s"),
+    [pytest.param(True, "0.1", id="fake engine"), pytest.param(False, "", id="MLX", marks=pytest.mark.soak)],
+)
+@pytest.mark.timeout(600)
+def test_killed_at_20_random_moments_nothing_recorded_is_computed_again(
+    tmp_path: Path, model: Path, *, fake: bool, step_s: str
+) -> None:
+    seed, rows = 20261130, 900
+    rng = random.Random(seed)
+    fleet = Fleet(tmp_path, fake=fake, env={"FAKE_STEP_S": step_s})
+    backlog = write_unequal(tmp_path / "in.jsonl", rows, rng)
+    run = ["run", "generate", backlog, "-m", model, "-o", fleet.out, "--batch", "64"]
+    key_of = keys_of(backlog, model, None)
+    recorded: set[str] = set()
+    shared_batches = 0
+    for kill in range(20):
+        before = len(fleet.computed())
+        process = fleet.start(*run)
+        await_rows(fleet, fleet.counts().done + rng.randint(1, 12), story=f"progress before kill {kill}, seed {seed}")
+        beat = beat_of(fleet)
+        shared_batches += beat is not None and len(beat.shards) >= 2 and len(beat.running) > 48
+        time.sleep(rng.random() * 0.3)
+        process.kill()
+        process.communicate()
+        again = recorded & set(fleet.computed()[before:])
+        assert not again, f"seed {seed}, kill {kill}: {len(again)} recorded rows computed again"
+        recorded = done_keys(fleet, key_of)
+        assert len(recorded) < rows, f"all was done before kill {kill}"
+    before = len(fleet.computed())
+    fleet.run(*run, env={"FAKE_STEP_S": "0.005"}).expect(0)
+    assert not recorded & set(fleet.computed()[before:])
+    assert [line["custom_id"] for line in read_lines(fleet.out)] == [f"r{n}" for n in range(rows)]
+    assert shared_batches >= 10, f"only {shared_batches} batches held rows of several shards"
+    fleet.validate()
+
+
+def await_rows(fleet: Fleet, rows: int, story: str) -> None:
+    """Waits until so many requests are done."""
+    wait_until(lambda: fleet.counts().done >= rows, story=story)
+
+
+def done_keys(fleet: Fleet, key_of: dict[str, str]) -> set[str]:
+    with Ledger.read(fleet.state) as ledger:
+        return {key_of[str(a.custom_id)] for a in ledger.answers(1) if a.state is RequestState.DONE}
+
+
+@pytest.mark.mlx
+def test_kill_9_with_a_real_engine_goes_on_and_ends_well(tmp_path: Path, model: Path, backlog: Path) -> None:
+    fleet = Fleet(tmp_path)
+    more = ("--max-tokens", "60")
+    process = fleet.start(*command(backlog, model, fleet, *more))
+    wait_until(lambda: fleet.counts().done >= 20, story="20 rows done")
+    process.kill()
+    process.communicate()
+    recorded = done_keys(fleet, keys_of(backlog, model, 60))
+    before = len(fleet.computed())
+    fleet.run(*command(backlog, model, fleet, *more)).expect(0)
+    assert not recorded & set(fleet.computed()[before:])
+    assert [line["id"] for line in read_lines(fleet.out)] == [f"r{n}" for n in range(ROWS)]
+    fleet.validate()
+
+
+def test_kill_9_of_the_command_leaves_no_process_behind(tmp_path: Path, model: Path, backlog: Path) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.05"})
+    process = fleet.start(*command(backlog, model, fleet))
+    wait_until(lambda: fleet.counts().done >= 1, story="a first row")
+    family = children(process.pid)
+    assert len(family) >= 4
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not alive(family), within_s=15, story="the end of broker, worker and engine")
+
+
+def test_ctrl_c_once_finishes_the_batch_and_says_how_to_go_on(tmp_path: Path, model: Path, backlog: Path) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.05"})
+    process = fleet.start(*command(backlog, model, fleet))
+    wait_until(lambda: fleet.counts().done >= 1, story="a first row")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in err
+    assert "fleet results 1" in err
+    assert 8 <= fleet.counts().done < ROWS
+    assert set(fleet.computed()) == done_keys(fleet, keys_of(backlog, model, 20)), "a finished row was not recorded"
+    assert fleet.pids() == []
+    ended = fleet.run(*command(backlog, model, fleet), env={"FAKE_STEP_S": "0.002"}).expect(0)
+    assert "resuming job 1" in ended.err
+    check_whole(fleet)
+    assert len(fleet.computed()) == ROWS
+
+
+def test_ctrl_c_twice_stops_at_once(tmp_path: Path, model: Path, backlog: Path) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "1"})
+    process = fleet.start(*command(backlog, model, fleet))
+    wait_until(lambda: fleet.pids("worker") and fleet.counts().requests == ROWS, story="the start")
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert time.monotonic() - began < 12
+    wait_until(lambda: not fleet.pids(), within_s=10, story="the end of all processes")
+
+
+def test_a_broker_killed_in_the_middle_costs_no_row_and_no_model_reload(
+    tmp_path: Path, model: Path, backlog: Path
+) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.02"})
+    process = fleet.start(*command(backlog, model, fleet))
+    wait_until(lambda: fleet.counts().done >= 10, story="ten rows")
+    server = fleet.pids("broker")
+    os.kill(server[-1], signal.SIGKILL)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    check_whole(fleet)
+    log = (fleet.state.logs / "worker.log").read_text()
+    assert log.count("started") == 1, log
+
+
+def test_a_killed_engine_is_replaced_and_its_rows_return(tmp_path: Path, model: Path, backlog: Path) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.02"})
+    process = fleet.start(*command(backlog, model, fleet))
+    wait_until(lambda: fleet.counts().done >= 10, story="ten rows")
+    (worker,) = fleet.pids("worker")
+    (engine,) = children(worker)
+    os.kill(engine, signal.SIGKILL)
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert "1 engine crashes" in out
+    check_whole(fleet)
+
+
+def test_a_killed_worker_is_replaced_and_its_rows_return(tmp_path: Path, model: Path, backlog: Path) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.02"})
+    process = fleet.start(*command(backlog, model, fleet))
+    wait_until(lambda: fleet.counts().done >= 10, story="ten rows")
+    (worker,) = fleet.pids("worker")
+    os.kill(worker, signal.SIGKILL)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    check_whole(fleet)
+
+
+@pytest.mark.mlx
+def test_a_prompt_that_kills_the_engine_is_quarantined_and_the_rest_finishes(
+    tmp_path: Path, model: Path, backlog: Path
+) -> None:
+    poison = keys_of(backlog, model, 20)["r77"]
+    env = {"FLEET_TEST_FAULTS": "1", "FLEET_TEST_POISON_KEYS": poison}
+    fleet = Fleet(tmp_path, env=env)
+    ended = fleet.run(*command(backlog, model, fleet)).expect(3)
+    lines = {line["id"]: line for line in read_lines(fleet.out)}
+    assert [id for id, line in lines.items() if line["error"]] == ["r77"]
+    assert "crashed the engine alone 2 times" in lines["r77"]["error"]
+    assert len(lines) == ROWS
+    assert "1 x crashed the engine" in ended.out
+    fleet.validate()
+
+
+def test_a_batch_too_large_to_survive_is_halved_and_quarantines_nobody(
+    tmp_path: Path, model: Path, backlog: Path
+) -> None:
+    all_keys = ",".join(keys_of(backlog, model, 20).values())
+    fleet = Fleet(
+        tmp_path, fake=True, env={"FAKE_CRASH_KEYS": all_keys, "FAKE_CRASH_ABOVE": "5", "FAKE_STEP_S": "0.02"}
+    )
+    ended = fleet.run(*command(backlog, model, fleet, "--json")).expect(0)
+    assert 3 <= json.loads(ended.out)["crashes"] <= 12
+    assert "batch halved to 4" in (fleet.state.logs / "coordinator.log").read_text()
+    check_whole(fleet)
+
+
+def test_an_engine_that_crashes_on_everything_ends_the_run_with_a_sentence(
+    tmp_path: Path, model: Path, backlog: Path
+) -> None:
+    poison = ",".join(keys_of(backlog, model, 20).values())
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_CRASH_KEYS": poison})
+    ended = fleet.run(*command(backlog, model, fleet, "--batch", "2")).expect(1)
+    assert "the model or MLX on this machine is broken" in ended.err
+    assert fleet.pids() == []
+
+
+def test_a_model_the_engine_refuses_ends_the_run_with_its_reason(tmp_path: Path, model: Path, backlog: Path) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_REFUSE": "no such architecture here"})
+    ended = fleet.run(*command(backlog, model, fleet)).expect(1)
+    assert "no such architecture here" in ended.err
+    assert fleet.pids() == []
+
+
+def test_cancel_from_another_terminal_stops_the_run_and_keeps_what_it_has(
+    tmp_path: Path, model: Path, backlog: Path
+) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.05"})
+    process = fleet.start(*command(backlog, model, fleet))
+    wait_until(lambda: fleet.counts().done >= 4, story="four rows")
+    fleet.run("cancel", "1").expect(0)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "left open" in out
+    assert 4 <= len(read_lines(fleet.out)) < ROWS
+    assert "cancelled" in fleet.run("jobs").out
