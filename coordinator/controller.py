@@ -76,6 +76,8 @@ class Controller:
         self.clock = clock
         #: rows recorded in this run, computed by a worker
         self.computed = 0
+        #: when work began, by the clock, until the first shard is sent
+        self._began_s: float | None = clock()
         self._reduce = reduce
 
     # -- in ----------------------------------------------------------------------------------------
@@ -194,6 +196,9 @@ class Controller:
             Flight(id=shard.id, worker=member.id, rows={row.id: row for row in rows}, exclusive=exclusive)
         )
         self.dispatch.send(member.id, shard)
+        if self._began_s is not None:
+            log.info("first shard sent %.2f s after the start", self.clock() - self._began_s)
+            self._began_s = None
 
     # -- views -------------------------------------------------------------------------------------
 
