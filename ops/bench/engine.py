@@ -173,7 +173,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     sides: dict[str, Callable[[], Run]] = {}
     if "stock" in args.sides:
         subset = asks[:: max(1, len(asks) // GRID_ROWS)]
-        best = best_stock(loaded.model, subset, caps=[args.cap], steps=(128, 2048))
+        best = best_stock(loaded.model, subset, caps=[args.cap], steps=args.steps)
         order = ordered(asks, longest_first=best.pop("longest_first"))
         sides["stock"] = lambda: stock(loaded.model, order, **best)
     sides["ours"] = lambda: ours(loaded, asks, cap=args.cap)
@@ -195,6 +195,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--cap", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, nargs="*", default=[128, 2048], help="prefill steps in stock's grid")
     parser.add_argument("--sides", nargs="*", default=["stock", "static", "single"], help="what to compare ours with")
     args = parser.parse_args()
     with model_folder(args.model) as folder:
