@@ -13,7 +13,7 @@ from fleet.messages import Figures, RowResult
 from worker.batching import Row
 from worker.generation.rows import GenRow
 from worker.sampling import LabelProcessor, LabelTrie, Samplers
-from worker.stock import Generation
+from worker.solo import Generation
 from worker.text import REPLACEMENT, StopWatch, Text, cut
 
 

@@ -24,7 +24,7 @@ from worker.link import Link
 from worker.loop import Inbox, Loop
 from worker.models import LoadedModel, load
 from worker.probe import provisional_cap
-from worker.stock import make_generation
+from worker.solo import make_generation
 
 #: Exit status when a step raised: the agent takes it as a crash.
 EXIT_CRASH = 70
@@ -62,6 +62,7 @@ def start(
     generation = make_generation(
         loaded.model,
         single=bool(loaded.single),
+        slots=ready.cap,
         prefill_rows=loaded.prefill.rows,
         prefill_tokens=loaded.prefill.tokens,
         eos=loaded.eos,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,12 @@ from mlx_lm.utils import load_model
 
 from fleet.errors import ModelError
 from fleet.model import context_tokens, find_model, read_config, weights_hash
+from worker.generation.batch import Generation
 from worker.generation.rows import GenRow
+from worker.generation.slots import why_single
 from worker.memory import KV_STEP_TOKENS
 from worker.sampling import greedy
-from worker.stock import StockGeneration, prefill
+from worker.solo import prefill
 from worker.text import Text, eos_ids
 
 #: A batch may choose another token than a single row where the single row's logits are this close, as a share of
@@ -87,7 +88,7 @@ def describe(model: Any, text: Text, eos: frozenset[int], config: dict[str, Any]
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
     chosen = CPU_PREFILL if on_cpu else GPU_PREFILL
     vocabulary = vocabulary_of(config)
-    single = unbatchable(make_prompt_cache(model)) or failed_self_test(model, vocabulary, chosen)
+    single = why_single(make_prompt_cache(model)) or failed_self_test(model, vocabulary, chosen)
     return LoadedModel(
         model=model,
         text=text,
@@ -110,20 +111,6 @@ def vocabulary_of(config: dict[str, Any]) -> int:
     raise ModelError("the model's config.json names no vocab_size")
 
 
-def unbatchable(caches: Iterable[Any]) -> str:
-    """Which cache of the model keeps its rows from sharing a batch, in words; empty when none does."""
-    for cache in _leaves(caches):
-        if not hasattr(cache, "merge"):
-            return f"its {type(cache).__name__} cannot hold several rows"
-    return ""
-
-
-def _leaves(caches: Iterable[Any]) -> Iterator[Any]:
-    for cache in caches:
-        inner = getattr(cache, "caches", None)
-        yield from _leaves(inner) if inner is not None else [cache]
-
-
 def kv_bytes_per_token(model: Any) -> int:
     """Bytes that `KV_STEP_TOKENS` tokens take, per token: caches allocate that many at the first one."""
     caches = prefill(model, [1, 2], 2)
@@ -134,7 +121,7 @@ def kv_bytes_per_token(model: Any) -> int:
 def failed_self_test(model: Any, vocabulary: int, prefill: Prefill) -> str:
     """Decodes three unequal prompts together and checks each token against the row alone; what is wrong, in words."""
     prompts = [[(7 + 31 * at * length) % vocabulary for at in range(length)] for length in _TEST_LENGTHS]
-    generation = StockGeneration(model, prefill_rows=prefill.rows, prefill_tokens=prefill.tokens, eos=frozenset())
+    generation = Generation(model, prefill_rows=prefill.rows, prefill_tokens=prefill.tokens, eos=frozenset())
     rows = [
         GenRow(id=at, tokens=prompt, max_tokens=_TEST_NEW_TOKENS, sampler=greedy()) for at, prompt in enumerate(prompts)
     ]

@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from worker.memory import COPY_FACTOR, KV_STEP_TOKENS
 from worker.models import LoadedModel
-from worker.stock import prefill
+from worker.solo import prefill
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 #: Every published curve gains up to here, so the look starts here; a busy machine can make it end here too.

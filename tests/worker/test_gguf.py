@@ -11,10 +11,10 @@ from mlx_lm.utils import load_model
 
 from fleet.errors import ModelError
 from worker import gguf
+from worker.generation.batch import Generation
 from worker.generation.rows import GenRow
 from worker.models import LoadedModel, load
 from worker.sampling import greedy
-from worker.stock import StockGeneration
 
 pytestmark = pytest.mark.mlx
 
@@ -52,7 +52,7 @@ def prompt(folder: Path, question: str) -> list[int]:
 def test_it_answers_in_english_and_a_batch_gives_the_tokens_of_single_rows(loaded: LoadedModel, folder: Path) -> None:
     questions = ("What is the capital of France?", "Is the sky blue? Answer in a full sentence.")
     prompts = [prompt(folder, question) for question in questions]
-    generation = StockGeneration(loaded.model, prefill_rows=1, prefill_tokens=128, eos=frozenset())
+    generation = Generation(loaded.model, prefill_rows=1, prefill_tokens=128, eos=frozenset())
     rows = [GenRow(id=at, tokens=ids, max_tokens=9, sampler=greedy()) for at, ids in enumerate(prompts)]
     generation.insert(rows)
     together: dict[int, list[int]] = {0: [], 1: []}

@@ -11,7 +11,8 @@ from mlx_lm.models.cache import ArraysCache, CacheList, ChunkedKVCache, KVCache,
 from fleet.errors import ModelError
 from fleet.model import weights_hash
 from tests.models import CONTEXT_TOKENS, tiny_llama
-from worker.models import CPU_PREFILL, failed_self_test, load, unbatchable
+from worker.generation.slots import why_single
+from worker.models import CPU_PREFILL, failed_self_test, load
 
 pytestmark = pytest.mark.mlx
 
@@ -60,9 +61,9 @@ def test_a_truncated_weight_file_is_a_model_error(folder: Path, tmp_path: Path) 
 
 
 def test_caches_that_cannot_hold_several_rows_are_found_wherever_they_are() -> None:
-    assert unbatchable([KVCache(), CacheList(KVCache(), ArraysCache(2))]) == ""
-    assert "QuantizedKVCache" in unbatchable([KVCache(), QuantizedKVCache()])
-    assert "ChunkedKVCache" in unbatchable([CacheList(KVCache(), ChunkedKVCache(64))])
+    assert why_single([KVCache(), CacheList(KVCache(), ArraysCache(2))]) == ""
+    assert "QuantizedKVCache" in why_single([KVCache(), QuantizedKVCache()])
+    assert "ChunkedKVCache" in why_single([CacheList(KVCache(), ChunkedKVCache(64))])
 
 
 def test_a_model_whose_batch_goes_wrong_fails_the_self_test(folder: Path, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from mlx_lm.models.cache import KVCache
 
 from fleet.job import Finish
 from tests.models import tiny_llama
+from worker.generation.batch import Generation as Batch
 from worker.generation.rows import GenRow
 from worker.models import load
 from worker.sampling import greedy
-from worker.stock import Generation, SoloGeneration, StockGeneration
+from worker.solo import Generation, SoloGeneration
 
 pytestmark = pytest.mark.mlx
 
@@ -33,8 +34,8 @@ def row(id: int, max_tokens: int = 24) -> GenRow:
     return GenRow(id=id, tokens=list(PROMPTS[id]), max_tokens=max_tokens, sampler=greedy())
 
 
-def stock(model: Any, rows: int = 1, tokens: int = 16, eos: frozenset[int] = frozenset()) -> StockGeneration:
-    return StockGeneration(model, prefill_rows=rows, prefill_tokens=tokens, eos=eos)
+def batch(model: Any, rows: int = 1, tokens: int = 16, eos: frozenset[int] = frozenset()) -> Batch:
+    return Batch(model, prefill_rows=rows, prefill_tokens=tokens, eos=eos)
 
 
 def run(generation: Generation, taken: dict[int, list[int]], steps: int = 200) -> dict[int, Finish]:
@@ -49,7 +50,7 @@ def run(generation: Generation, taken: dict[int, list[int]], steps: int = 200) -
 
 @pytest.mark.parametrize("together", [1, 2, 4])
 def test_rows_that_join_and_end_at_different_times_get_the_tokens_they_get_alone(model: Any, together: int) -> None:
-    generation = stock(model, rows=together)
+    generation = batch(model, rows=together)
     taken: dict[int, list[int]] = {}
     generation.insert([row(0, 9), row(1)])
     run(generation, taken, steps=5)
@@ -63,7 +64,7 @@ def test_rows_that_join_and_end_at_different_times_get_the_tokens_they_get_alone
 
 def test_an_end_token_stops_a_row(model: Any) -> None:
     tokens = alone(model, PROMPTS[0], 12)
-    generation = stock(model, eos=frozenset([tokens[7], 361]))
+    generation = batch(model, eos=frozenset([tokens[7], 361]))
     taken: dict[int, list[int]] = {}
     generation.insert([row(0)])
     assert run(generation, taken, steps=30) == {0: Finish.STOP}
@@ -71,7 +72,7 @@ def test_an_end_token_stops_a_row(model: Any) -> None:
 
 
 def test_rows_taken_out_leave_the_others_as_they_were(model: Any) -> None:
-    generation = stock(model)
+    generation = batch(model)
     taken: dict[int, list[int]] = {}
     generation.insert([row(0), row(1), row(3)])
     generation.remove([3])
@@ -84,7 +85,7 @@ def test_rows_taken_out_leave_the_others_as_they_were(model: Any) -> None:
 
 
 def test_the_counters_add_up(model: Any) -> None:
-    generation = stock(model, rows=4)
+    generation = batch(model, rows=4)
     generation.insert([row(0, 4), row(1, 4)])
     run(generation, {}, steps=10)
     counters = generation.counters
