@@ -24,7 +24,7 @@ from coordinator.prompts import Prompt, Prompts, read_template
 from coordinator.records import NewRequest, NewRow, Shape
 from coordinator.requests import RawRequest
 from coordinator.rows import RowMaker, too_long
-from coordinator.tokens import BATCH_CHARS, WHOLE_CHARS, Tokens
+from coordinator.tokens import WHOLE_CHARS, Tokens
 from fleet.errors import RequestError, UsageError
 from fleet.job import KeyHeader, Sampling, Task
 from fleet.model import context_tokens, read_config, tokenizer_hash
@@ -34,6 +34,8 @@ __all__ = ["Intake", "IntakeOptions"]
 #: Requests in the first chunk, so that the first shard leaves early, and in the others.
 FIRST_CHUNK = 64
 CHUNK = 1_000
+#: A chunk ends early at this many characters of prompts; bounds memory.
+CHUNK_CHARS = 4 << 20
 #: Records looked at to tell what kind of lines an input has.
 _PEEK = 1_000
 #: Distinct warnings kept; a field of random names must not grow without bound.
@@ -140,7 +142,7 @@ class Intake:
             draft = self._draft(record, ordinal)
             drafts.append(draft)
             chars += sum(len(prompt.text) for prompt in draft.prompts)
-            if len(drafts) >= size or chars >= BATCH_CHARS:
+            if len(drafts) >= size or chars >= CHUNK_CHARS:
                 yield drafts
                 drafts, chars, size = [], 0, CHUNK
         if drafts:

@@ -14,7 +14,7 @@ from fleet.errors import ModelError
 from fleet.model import TOKENIZER_FILE
 
 #: Text of one call to the tokenizer, characters: keeps both memory and idle cores small.
-BATCH_CHARS = 4 << 20
+BATCH_CHARS = 1 << 20
 #: Longer texts are counted in pieces of this size, so that memory does not follow a text no context can hold.
 PIECE_CHARS = 64 << 10
 _PIECES_AT_ONCE = 8
