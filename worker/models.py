@@ -16,6 +16,7 @@ from fleet.model import context_tokens, find_model, read_config, weights_hash
 from worker.generation.batch import Generation
 from worker.generation.rows import GenRow
 from worker.generation.slots import why_single
+from worker.knee import Prefill
 from worker.memory import KV_STEP_TOKENS
 from worker.sampling import greedy
 from worker.solo import prefill
@@ -26,16 +27,6 @@ from worker.text import Text, eos_ids
 NEAR_TIE = 0.05
 _TEST_LENGTHS = (4, 9, 17)
 _TEST_NEW_TOKENS = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefill:
-    """How prompts are computed."""
-
-    #: prompts together
-    rows: int
-    #: tokens per evaluation
-    tokens: int
 
 
 #: On a CPU chunks of 128 run 1.45x faster than one evaluation of 1,024, and prompts one by one faster than padded.
