@@ -20,6 +20,12 @@ class Generation(Protocol):
 
     counters: Counters
 
+    def expect(self, slots: int) -> None:
+        """From now on about `slots` rows run together."""
+
+    def prefill_as(self, *, rows: int, tokens: int) -> None:
+        """From now on so many prompts are computed together, so many tokens an evaluation."""
+
     def insert(self, rows: Sequence[GenRow]) -> None:
         """Computes these rows' prompts; they decode from the next step or the one after."""
 
@@ -41,6 +47,14 @@ class SoloGeneration:
         self._row: GenRow | None = None
         self._cache: list[Any] = []
         self._context: list[int] = []
+
+    def expect(self, slots: int) -> None:
+        """Nothing to do: there is one row."""
+
+    def prefill_as(self, *, rows: int, tokens: int) -> None:
+        """`tokens` an evaluation; there is one row."""
+        del rows
+        self._prefill_tokens = tokens
 
     def insert(self, rows: Sequence[GenRow]) -> None:
         """Computes the row's prompt; RuntimeError when a row is there already."""

@@ -70,6 +70,7 @@ class Generation:
         self._positions = Positions()
         self._caches = [slots_for(cache, self._positions) for cache in make_prompt_cache(model)]
         self._slots: list[RunningRow | None] = []
+        self._expected = slots
         self._room = (slots, 0)
         self._flight: _Flight | None = None
         self._early: list[Step] = []
@@ -91,6 +92,14 @@ class Generation:
         self.counters.prompt_tokens += len(tokens)
         self.counters.prefill_s += time.perf_counter() - start
         return prefix
+
+    def expect(self, slots: int) -> None:
+        """From the next joining on memory is taken for `slots` rows, or for as many as run."""
+        self._expected = slots
+
+    def prefill_as(self, *, rows: int, tokens: int) -> None:
+        """From the next joining on so many prompts are computed together, so many tokens an evaluation."""
+        self._prefill_rows, self._prefill_tokens = rows, tokens
 
     def insert(self, rows: Sequence[GenRow]) -> None:
         """Computes the rows' prompts, all but the last token, and lets the rows join the next step."""
@@ -161,9 +170,10 @@ class Generation:
         columns = [min(row.columns, row.cached + STEP_COLUMNS) for row in self._slots if row is not None]
         columns += [row.prompt_tokens - 1 + min(row.max_tokens, STEP_COLUMNS) for row in joining]
         taken = sum(row is not None for row in self._slots) + len(joining)
-        need_slots, need_columns = max(taken, len(self._slots), self._room[0]), max(columns, default=0)
+        need_slots, need_columns = max(taken, len(self._slots), self._expected), max(columns, default=0)
         have_slots, have_columns = self._room
-        if not SHRINK_SHARE * have_columns <= need_columns <= have_columns or need_slots > have_slots:
+        enough = SHRINK_SHARE * have_columns <= need_columns <= have_columns
+        if not (enough and SHRINK_SHARE * have_slots <= need_slots <= have_slots):
             need_columns = -(-need_columns // STEP_COLUMNS) * STEP_COLUMNS
             self._room = (need_slots, need_columns)
             for cache in self._caches:

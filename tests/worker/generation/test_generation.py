@@ -190,6 +190,28 @@ def test_memory_follows_the_rows(llama: Any) -> None:
     assert generation.nbytes <= 2 * 128 * token_bytes
 
 
+def test_memory_follows_the_rows_expected_together(llama: Any) -> None:
+    generation = make(llama, slots=16)
+    generation.insert([row(3, tokens=[5] * 9, max_tokens=2)])
+    wide = generation.nbytes
+    gathered(run(generation))
+    generation.expect(4)
+    generation.insert([row(4, tokens=[5] * 9, max_tokens=2)])
+    assert generation.nbytes == wide / 4
+    generation.expect(32)
+    generation.insert([row(5, tokens=[5] * 9, max_tokens=2)])
+    assert generation.nbytes == 2 * wide
+
+
+def test_rows_get_the_same_tokens_when_the_way_prompts_are_computed_changes(llama: Any) -> None:
+    generation = make(llama)
+    generation.insert([row(0)])
+    generation.prefill_as(rows=3, tokens=7)
+    generation.insert([row(1), row(2), row(3)])
+    tokens, _ = gathered(run(generation))
+    assert tokens == {i: single(llama, PROMPTS[i], NEW[i]) for i in range(4)}
+
+
 def test_a_step_and_a_joining_row_write_in_place() -> None:
     """A copy of the buffers would show as a peak."""
     wide = tiny("llama", num_key_value_heads=4, head_dim=128)
