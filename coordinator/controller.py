@@ -19,6 +19,7 @@ from coordinator.faults import Faults
 from coordinator.feed import Feed
 from coordinator.ledger import Ledger
 from coordinator.member import Member, OutputLengths
+from coordinator.prefix import NO_PREFIXES, PrefixSearch
 from coordinator.records import Counts, JobRecord, NewRow, OpenRow, Shape, StoredRow
 from coordinator.scheduler import Cut, PoolView, WorkerView, cuts, seconds
 from fleet.errors import ModelError
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 IDLE_S = 0.05
 #: Result messages taken from a worker's stream in one turn.
 TAKE = 64
+#: Recorded rows read at once to look for prefixes: their tokens are in memory together.
+READ = 100
 
 
 class Reducer(Protocol):
@@ -63,6 +66,7 @@ class Controller:
         dispatch: Dispatch,
         members: Iterable[Member],
         reduce: Reducer,
+        share_prefixes: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.job = job
@@ -73,6 +77,7 @@ class Controller:
         self.assignments = Assignments()
         self.faults = Faults(ledger, self.assignments, dispatch)
         self.outputs = OutputLengths()
+        self.prefixes = PrefixSearch(share=share_prefixes)
         self.clock = clock
         #: rows recorded in this run, computed by a worker
         self.computed = 0
@@ -88,18 +93,29 @@ class Controller:
             return False
         chunk = feed.poll()
         if chunk is not None:
+            self.prefixes.add(row.tokens for request in chunk for row in request.rows)
             self.backlog.add(self.ledger.add_requests(self.job.id, chunk))
             if any(request.shape is Shape.REDUCE for request in chunk):
                 self._reduce_ready()
         elif feed.ended:
+            self.prefixes.freeze()
             self.ledger.finish_intake(self.job.id, signature())
         return chunk is not None
 
     def take_up(self) -> None:
         """Fills the pool from a ledger whose intake is complete."""
         for rows in self.ledger.open_rows(self.job.id):
+            self._sample(rows)
             self.backlog.add(rows)
+        self.prefixes.freeze()
         self._reduce_ready()
+
+    def _sample(self, rows: Sequence[OpenRow]) -> None:
+        for start in range(0, len(rows), READ):
+            if self.prefixes.frozen:
+                return
+            stored = self.ledger.rows([row.id for row in rows[start : start + READ]])
+            self.prefixes.add(row.tokens for row in stored)
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -181,21 +197,23 @@ class Controller:
         return bool(rows)
 
     def _send(self, member: Member, rows: Sequence[OpenRow], *, exclusive: bool) -> None:
-        stored = self.ledger.rows([row.id for row in rows])
-        shard = Shard(
-            id=member.shard_id(),
-            job=self.job.id,
-            model=self.job.spec.model,
-            model_hash=self.job.spec.model_hash,
-            sampling=self.ledger.sampling(rows[0].sampling),
-            prefix=b"",
-            rows=tuple(_work(row) for row in stored),
-            exclusive=exclusive,
-        )
-        self.assignments.send(
-            Flight(id=shard.id, worker=member.id, rows={row.id: row for row in rows}, exclusive=exclusive)
-        )
-        self.dispatch.send(member.id, shard)
+        """Sends rows of one sampling group, a shard for each prefix; what runs exclusively runs without any."""
+        opened = {row.id: row for row in rows}
+        known = NO_PREFIXES if exclusive else self.prefixes.found
+        for prefix, stored in known.split(self.ledger.rows(list(opened))).items():
+            shard = Shard(
+                id=member.shard_id(),
+                job=self.job.id,
+                model=self.job.spec.model,
+                model_hash=self.job.spec.model_hash,
+                sampling=self.ledger.sampling(rows[0].sampling),
+                prefix=prefix,
+                rows=tuple(_work(row, len(prefix)) for row in stored),
+                exclusive=exclusive,
+            )
+            held = {row.id: opened[row.id] for row in stored}
+            self.assignments.send(Flight(id=shard.id, worker=member.id, rows=held, exclusive=exclusive))
+            self.dispatch.send(member.id, shard)
         if self._began_s is not None:
             log.info("first shard sent %.2f s after the start", self.clock() - self._began_s)
             self._began_s = None
@@ -206,20 +224,22 @@ class Controller:
         bare = member.view(0.0)
         rows = [row for flight in self.assignments.of(member.id) for row in flight.rows.values()]
         output = self.outputs.expected(sum(row.max_tokens for row in rows))
-        return member.view(seconds(bare, sum(row.length for row in rows), output))
+        computed = self.prefixes.found.computed_share * sum(row.length for row in rows)
+        return member.view(seconds(bare, computed, output))
 
     def _pool(self) -> PoolView:
         return PoolView(
             rows=len(self.backlog),
             input_tokens=self.backlog.input_tokens,
             output_tokens=self.outputs.expected(self.backlog.max_tokens),
+            computed_share=self.prefixes.found.computed_share,
         )
 
     def view(self, *, intake_ended: bool, state: str) -> RunView:
         """How far the run is."""
         views = [self._view(member) for member in self.members.values()]
         pool = self._pool()
-        speed = sum(1 / max(seconds(view, pool.input_tokens, pool.output_tokens), 1e-9) for view in views)
+        speed = sum(1 / max(seconds(view, pool.computed_tokens, pool.output_tokens), 1e-9) for view in views)
         pool_s = 1 / speed if pool.rows and speed else 0.0
         return RunView(
             counts=self.ledger.counts(self.job.id),
@@ -230,5 +250,5 @@ class Controller:
         )
 
 
-def _work(row: StoredRow) -> RowWork:
-    return RowWork(id=row.id, key=row.key, tokens=row.tokens, max_tokens=row.max_tokens)
+def _work(row: StoredRow, prefix_bytes: int) -> RowWork:
+    return RowWork(id=row.id, key=row.key, tokens=row.tokens[prefix_bytes:], max_tokens=row.max_tokens)

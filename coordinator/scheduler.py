@@ -49,6 +49,13 @@ class PoolView:
     input_tokens: int
     #: expected new tokens
     output_tokens: float
+    #: prompt tokens that no shared prefix saves, as a share
+    computed_share: float = 1.0
+
+    @property
+    def computed_tokens(self) -> float:
+        """Prompt tokens an engine has to compute."""
+        return self.input_tokens * self.computed_share
 
     @property
     def mean_tokens(self) -> float:
@@ -107,7 +114,7 @@ def _split(worker: WorkerView, rows: int, shard_rows: int, pool: PoolView) -> li
 
 
 def _row_s(worker: WorkerView, pool: PoolView) -> float:
-    return max(seconds(worker, pool.input_tokens, pool.output_tokens) / pool.rows, 1e-6)
+    return max(seconds(worker, pool.computed_tokens, pool.output_tokens) / pool.rows, 1e-6)
 
 
 def _half_batch(worker: WorkerView) -> int:

@@ -115,6 +115,7 @@ class FakeEngine:
             slot[2] += 1
             if slot[2] >= slot[0].max_tokens:
                 ended.append(slot[0])
+        prefixes = {row.id: self.batch[row.id][1].prefix for row in ended}
         for row in ended:
             del self.batch[row.id]
             if self.key_log:
@@ -128,7 +129,7 @@ class FakeEngine:
                             id=row.id,
                             text=answer(row.key),
                             finish=Finish.LENGTH,
-                            input_tokens=len(row.tokens) // 4,
+                            input_tokens=(len(prefixes[row.id]) + len(row.tokens)) // 4,
                             output_tokens=row.max_tokens,
                         )
                         for row in ended
