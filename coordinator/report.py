@@ -64,6 +64,8 @@ class Summary:
     #: tokens of all answered requests, whenever they were computed
     input_tokens: int
     output_tokens: int
+    #: prompt tokens that this run took from a shared prefix, computed already
+    shared_tokens: int
     #: rows computed in this run
     computed_rows: int
     #: rows that were known, from an earlier run or from an equal row
@@ -138,6 +140,7 @@ def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str 
         failures=seen.failures,
         input_tokens=counts.input_tokens,
         output_tokens=counts.output_tokens,
+        shared_tokens=total.shared_tokens,
         computed_rows=result.computed,
         reused_rows=max(seen.rows - result.computed, 0),
         crashes=result.crashes,
@@ -165,7 +168,7 @@ def text(summary: Summary) -> str:
     lines = [
         _line("requests", _requests(summary)),
         *_failures(summary.failures),
-        _line("tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"),
+        _line("tokens", _tokens(summary)),
         _line("rows", _rows(summary)),
     ]
     if summary.mean_batch is not None and summary.occupancy is not None:
@@ -194,6 +197,11 @@ def _requests(summary: Summary) -> str:
     if summary.open:
         parts.append(f"{summary.open:,} left open")
     return ", ".join(parts)
+
+
+def _tokens(summary: Summary) -> str:
+    shared = f"; {summary.shared_tokens:,} in shared prefixes, not computed again" if summary.shared_tokens else ""
+    return f"{summary.input_tokens:,} in, {summary.output_tokens:,} out{shared}"
 
 
 def _rows(summary: Summary) -> str:

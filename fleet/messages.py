@@ -78,6 +78,8 @@ class Figures:
     output_tokens: int = 0
     #: prompt tokens computed (a shared prefix counts once)
     prompt_tokens: int = 0
+    #: prompt tokens that rows took from a shared prefix that was computed already
+    shared_tokens: int = 0
     #: prompt tokens computed only to make rows equally long
     padding_tokens: int = 0
     #: decode steps

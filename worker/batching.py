@@ -11,6 +11,8 @@ from fleet.job import Sampling
 #: Slots that must be free before rows join, as a share of the cap: each joining copies the whole batch's KV and
 #: costs a forward of its own, while a free slot idles.
 COHORT_SHARE = 1 / 8
+#: Size of a packed token.
+TOKEN_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +43,20 @@ class Row:
 
     id: int
     key: bytes
-    #: the whole prompt
+    #: prompt after the prefix, never empty
     tokens: list[int] = field(repr=False)
     max_tokens: int
     sampling: Sampling = field(repr=False)
     lane: Lane
     #: what it is charged with, see `memory.charged_tokens`
     charged_tokens: int
+    #: first tokens that other rows have too, uint32 little endian, may be empty
+    prefix: bytes = field(default=b"", repr=False)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the whole prompt."""
+        return len(self.prefix) // TOKEN_BYTES + len(self.tokens)
 
 
 class Pool:
@@ -110,7 +119,7 @@ def _own_cap(lane: Lane, cap: int) -> int:
 
 
 def _rank(row: Row) -> int:
-    return -(len(row.tokens) + row.max_tokens)
+    return -(row.prompt_tokens + row.max_tokens)
 
 
 def admit(waiting: Sequence[int], running: Sequence[int], *, cap: int, budget_tokens: int) -> int:

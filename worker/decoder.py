@@ -12,6 +12,7 @@ from fleet.job import Finish
 from fleet.messages import Figures, RowResult
 from worker.batching import Row
 from worker.generation.rows import GenRow
+from worker.prefixes import PrefixStore, unpack
 from worker.sampling import LabelProcessor, LabelTrie, Samplers
 from worker.solo import Generation
 from worker.text import REPLACEMENT, StopWatch, Text, cut
@@ -35,13 +36,18 @@ class _Live:
 class Decoder:
     """Decodes rows together. `insert` computes prompts, each `step` gives every row a token more."""
 
-    def __init__(self, generation: Generation, text: Text, eos: frozenset[int]) -> None:
+    def __init__(
+        self, generation: Generation, text: Text, eos: frozenset[int], prefixes: PrefixStore | None = None
+    ) -> None:
+        """Without `prefixes` every row's prompt is computed whole."""
         self._generation = generation
+        self._prefixes = prefixes
         self._text = text
         self._eos = eos
         self._samplers = Samplers()
         self._live: dict[int, _Live] = {}
         self._output_tokens = 0
+        self._prefix_tokens = 0
         self._step_cap = 0
         self._trie = functools.lru_cache(maxsize=8)(LabelTrie)
 
@@ -54,6 +60,11 @@ class Decoder:
     def running(self) -> tuple[tuple[int, int], ...]:
         """(row id, new tokens so far) of each row in the batch."""
         return tuple((id, len(live.kept)) for id, live in self._live.items())
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes of the computed prefixes kept for rows to come."""
+        return self._prefixes.nbytes if self._prefixes else 0
 
     def insert(self, rows: Sequence[Row]) -> None:
         """Computes the prompts of `rows` and lets them join."""
@@ -71,9 +82,12 @@ class Decoder:
 
     def _gen_row(self, live: _Live) -> GenRow:
         row = live.row
+        prefix = self._prefixes.get(row.prefix) if self._prefixes and row.prefix else None
+        self._prefix_tokens += len(prefix.tokens) if prefix else 0
         return GenRow(
             id=row.id,
-            tokens=row.tokens,
+            tokens=row.tokens if prefix else unpack(row.prefix) + row.tokens,
+            prefix=prefix,
             # a label is never cut, and needs one step more for the end token when it goes on in a longer one
             max_tokens=max(row.max_tokens, live.trie.depth + 1) if live.trie else row.max_tokens,
             sampler=self._samplers.sampler(row.sampling, row.key),
@@ -115,7 +129,7 @@ class Decoder:
             id=live.row.id,
             text=self._final_text(live, finish),
             finish=finish if live.kept else Finish.EMPTY,
-            input_tokens=len(live.row.tokens),
+            input_tokens=live.row.prompt_tokens,
             output_tokens=len(live.kept),
         )
 
@@ -141,6 +155,7 @@ class Decoder:
         return Figures(
             output_tokens=self._output_tokens,
             prompt_tokens=counters.prompt_tokens,
+            shared_tokens=self._prefix_tokens - counters.prefix_tokens,
             padding_tokens=counters.padding_tokens,
             steps=counters.steps,
             step_rows=counters.step_rows,

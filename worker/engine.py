@@ -23,6 +23,7 @@ from worker.faults import Faults
 from worker.link import Link
 from worker.loop import Inbox, Loop
 from worker.models import LoadedModel, load
+from worker.prefixes import PrefixStore
 from worker.probe import provisional_cap
 from worker.solo import make_generation
 
@@ -67,10 +68,13 @@ def start(
         prefill_tokens=loaded.prefill.tokens,
         eos=loaded.eos,
     )
+    prefixes = PrefixStore(
+        generation.compute_prefix, limit_bytes=int(budget * memory.PREFIX_SHARE), kv_bytes=loaded.kv_bytes
+    )
     send(ready)
     return Loop(
         ready,
-        decoder=Decoder(generation, loaded.text, loaded.eos),
+        decoder=Decoder(generation, loaded.text, loaded.eos, prefixes),
         limits=limits,
         vocabulary=loaded.vocabulary,
         together=loaded.prefill.rows,

@@ -13,9 +13,10 @@ import numpy as np
 from fleet.job import Finish
 from fleet.messages import Admitted, Cancel, Finished, Message, Pulse, Ready, RowResult, RowWork, SetCap, Shard
 from worker import memory
-from worker.batching import Pool, Row, lane_of
+from worker.batching import TOKEN_BYTES, Pool, Row, lane_of
 from worker.decoder import Decoder
 from worker.faults import Faults
+from worker.prefixes import unpack
 
 PULSE_S = 1.0
 #: Finished rows leave at most this late while others decode.
@@ -94,35 +95,36 @@ class Loop:
 
     def _accept(self, shard: Shard) -> None:
         """Rows of a shard start to wait; those that can never run end here."""
-        prefix = np.frombuffer(shard.prefix, dtype="<u4")
         lane = lane_of(shard.id, exclusive=shard.exclusive, cap=shard.cap)
         for work in shard.rows:
-            tokens = np.concatenate([prefix, np.frombuffer(work.tokens, dtype="<u4")])
-            reason = self._refusal(shard, work, tokens)
+            prompt_tokens = (len(shard.prefix) + len(work.tokens)) // TOKEN_BYTES
+            reason = self._refusal(shard, work, prompt_tokens)
             if reason:
-                self._refuse(work, len(tokens), reason)
+                self._refuse(work, prompt_tokens, reason)
                 continue
             self._keys[work.id] = work.key
             self._pool.put(
                 Row(
                     id=work.id,
                     key=work.key,
-                    tokens=tokens.tolist(),
+                    tokens=unpack(work.tokens),
+                    prefix=shard.prefix,
                     max_tokens=work.max_tokens,
                     sampling=shard.sampling,
                     lane=lane,
-                    charged_tokens=memory.charged_tokens(len(tokens), work.max_tokens),
+                    charged_tokens=memory.charged_tokens(prompt_tokens, work.max_tokens),
                 )
             )
 
-    def _refusal(self, shard: Shard, work: RowWork, tokens: np.ndarray) -> str | None:
+    def _refusal(self, shard: Shard, work: RowWork, prompt_tokens: int) -> str | None:
         if shard.model_hash != self._ready.model_hash:
             return f"planned for weights {shard.model_hash[:12]}, this engine holds {self._ready.model_hash[:12]}"
-        if len(tokens) == 0:
+        if not work.tokens:
             return "an empty prompt has nothing to go on from"
-        if int(tokens.max()) >= self._vocabulary:
-            return f"token {int(tokens.max())} is not in the model's vocabulary of {self._vocabulary}"
-        return memory.refusal(len(tokens), work.max_tokens, self._limits)
+        largest = max(np.frombuffer(part, "<u4").max(initial=0) for part in (shard.prefix, work.tokens))
+        if largest >= self._vocabulary:
+            return f"token {largest} is not in the model's vocabulary of {self._vocabulary}"
+        return memory.refusal(prompt_tokens, work.max_tokens, self._limits)
 
     def _refuse(self, work: RowWork, prompt_tokens: int, reason: str) -> None:
         self._ended.append(
@@ -144,13 +146,17 @@ class Loop:
         if not self._pool.due(self._decoder.rows, cap=self._cap):
             return
         while some := self._pool.take(
-            self._decoder.rows, cap=self._cap, budget_tokens=self._limits.budget_tokens, at_most=self._together
+            self._decoder.rows, cap=self._cap, budget_tokens=self._budget_tokens(), at_most=self._together
         ):
             self._send(Admitted(rows=tuple(row.id for row in some)))
             self._decoder.insert(some)
             self._report()
             self._pulse()
             self._take(wait=False)
+
+    def _budget_tokens(self) -> int:
+        """What prefixes leave to rows; a row alone fits all the same, see `batching.admit`."""
+        return self._limits.budget_tokens - memory.tokens_of(self._decoder.prefix_bytes, self._limits)
 
     def _report(self) -> None:
         """Sends finished rows; their keys are on disk before."""

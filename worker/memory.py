@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ COPY_FACTOR = 2.0
 PLANNED_SHARE = 0.85
 #: Share of a Linux machine's free memory taken as the working set: other programs live there too.
 LINUX_SHARE = 0.5
+#: Share of the rows' bytes that computed prefixes may take: they are worth more than the rows they displace, but rows
+#: must still fit beside them.
+PREFIX_SHARE = 1 / 4
 #: MLX grows a KV cache by this many tokens at a time.
 KV_STEP_TOKENS = 256
 
@@ -38,6 +42,11 @@ def limits(*, context_tokens: int, kv_bytes: int, budget_bytes: int) -> Limits:
     """The limits in tokens; the copies that joining makes are in them."""
     budget_tokens = int(budget_bytes / (kv_bytes * COPY_FACTOR))
     return Limits(context_tokens=context_tokens, budget_tokens=budget_tokens, kv_bytes=kv_bytes)
+
+
+def tokens_of(held_bytes: int, limits: Limits) -> int:
+    """What `held_bytes` beside the rows take of the budget, in its tokens."""
+    return math.ceil(held_bytes / (limits.kv_bytes * COPY_FACTOR))
 
 
 def charged_tokens(prompt_tokens: int, max_tokens: int) -> int:

@@ -12,6 +12,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from fleet.job import Finish
 from worker.generation.batch import Generation as Batch
+from worker.generation.prefill import Prefix
 from worker.generation.rows import Counters, GenRow, Step
 
 
@@ -19,6 +20,9 @@ class Generation(Protocol):
     """A batch of rows that decode together."""
 
     counters: Counters
+
+    def compute_prefix(self, tokens: Sequence[int]) -> Prefix | None:
+        """Computes tokens that many rows begin with; None where rows are computed whole."""
 
     def expect(self, slots: int) -> None:
         """From now on about `slots` rows run together."""
@@ -47,6 +51,11 @@ class SoloGeneration:
         self._row: GenRow | None = None
         self._cache: list[Any] = []
         self._context: list[int] = []
+
+    def compute_prefix(self, tokens: Sequence[int]) -> Prefix | None:
+        """None: the row there is writes its own cache."""
+        del tokens
+        return None
 
     def expect(self, slots: int) -> None:
         """Nothing to do: there is one row."""

@@ -61,6 +61,13 @@ def test_mean_batch_and_occupancy_are_over_decode_steps() -> None:
     assert (made().mean_batch, made().occupancy) == (12.0, 0.75)
 
 
+def test_prompt_tokens_that_were_not_computed_again_are_told_when_there_are_some() -> None:
+    assert "shared" not in report.text(made())
+    shared = made(replace(RESULT, figures=replace(RESULT.figures, shared_tokens=12_345)))
+    assert "40,000 in, 6,000 out; 12,345 in shared prefixes, not computed again" in report.text(shared)
+    assert report.as_dict(shared)["shared_tokens"] == 12_345
+
+
 def test_rows_not_computed_here_were_reused() -> None:
     assert (made().computed_rows, made().reused_rows) == (90, 7)
 

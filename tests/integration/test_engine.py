@@ -1,8 +1,10 @@
 """A real engine child, spoken to over its link as the agent does."""
 
+import random
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,27 @@ def test_a_prefix_is_part_of_the_prompt(engine: EngineDriver) -> None:
     results = engine.finish([140, 141])
     assert results[140].text == results[141].text
     assert results[141].input_tokens == 5
+
+
+def test_rows_of_two_shared_prefixes_in_one_batch_answer_as_without(engine: EngineDriver) -> None:
+    hash = engine.ready().model_hash
+    draw = random.Random(11)
+    shared = [[draw.randrange(3, 350) for _ in range(length)] for length in (140, 70)]
+    rest = [[draw.randrange(3, 350) for _ in range(1 + n % 9)] for n in range(24)]
+    plain = {500 + n: [*shared[n % 2], *rest[n]] for n in range(24)}
+    engine.link.send(shard(plain, model_hash=hash, max_tokens=20))
+    without = engine.finish(list(plain))
+    before = pulses(engine)[-1].figures
+    for at, prefix in enumerate(shared):
+        rows = {600 + n: rest[n] for n in range(at, 24, 2)}
+        engine.link.send(shard(rows, prefix=prefix, model_hash=hash, max_tokens=20, id=f"w-{60 + at}"))
+    results = engine.finish(range(600, 624))
+    after = pulses(engine)[-1].figures
+    for n in range(24):
+        assert replace(results[600 + n], id=500 + n) == without[500 + n]
+    assert len({result.text for result in without.values()}) > 12
+    assert after.prompt_tokens - before.prompt_tokens == 210 + sum(map(len, rest))
+    assert after.shared_tokens - before.shared_tokens == 11 * 210
 
 
 @pytest.mark.parametrize(

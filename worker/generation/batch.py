@@ -90,6 +90,7 @@ class Generation:
         start = time.perf_counter()
         prefix = compute_prefix(self._model, tokens, tokens_per_eval=self._prefill_tokens)
         self.counters.prompt_tokens += len(tokens)
+        self.counters.prefix_tokens += len(tokens)
         self.counters.prefill_s += time.perf_counter() - start
         return prefix
 

@@ -45,6 +45,8 @@ class Counters:
 
     #: prompt tokens computed, a prefix once
     prompt_tokens: int = 0
+    #: those of them that were a prefix
+    prefix_tokens: int = 0
     #: prompt positions computed only because unequal rows ran together
     padding_tokens: int = 0
     #: decode steps
