@@ -17,6 +17,10 @@ class WorkerState(StrEnum):
     IDLE = "idle"
     LOADING = "loading model"
     WORKING = "working"
+    #: working, with a pause to time batch sizes
+    MEASURING = "measuring knee"
+    #: working, much slower than this machine usually is
+    THROTTLED = "throttled"
     STOPPING = "stopping"
 
 
@@ -118,10 +122,10 @@ class SetCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The model is loaded and tested."""
+    """The model is loaded and tested. Said again whenever the cap changes."""
 
     model_hash: str
-    #: rows decoding together at most
+    #: rows of the present length decoding together at most, by the engine's own choice
     cap: int
     #: bytes of KV a token takes in this model
     kv_bytes: int
@@ -156,6 +160,12 @@ class Pulse:
     #: rows taken but not yet in the batch
     waiting: int
     figures: Figures
+    #: decoding pauses for a few seconds to time batch sizes
+    measuring: bool = False
+    #: decoding has been much slower than usual for a while
+    throttled: bool = False
+    #: decoding speed now over the measured one, 0 while that is not known
+    pace: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +220,8 @@ class Beat:
     #: cap, KV and memory of the loaded engine
     engine: Ready | None
     figures: Figures = field(default_factory=Figures)
+    #: decoding speed now over the measured one, 0 while that is not known
+    pace: float = 0.0
 
 
 # -- coordinator -> agent (control stream), besides Cancel and SetCap -------------------------------

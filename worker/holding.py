@@ -83,6 +83,8 @@ class Holding:
     #: what the present engine said of itself once loaded
     ready: Ready | None = None
     figures: Figures = field(default_factory=Figures)
+    #: the present engine's last sign of life, None before one
+    pulse: Pulse | None = None
     #: engines in a row that ended without having begun a row
     failures: int = 0
 
@@ -131,7 +133,7 @@ class Holding:
     def engine_started(self, model: ModelRef) -> None:
         """A process was started for `model`; it says Ready once loaded."""
         self.model = model
-        self.ready = None
+        self.ready = self.pulse = None
 
     def heard(self, message: Message) -> Decision:
         """A message of the engine."""
@@ -147,6 +149,7 @@ class Holding:
                 self.latest = tuple(row for row in rows if row in self.shard_of)
                 self.inside.update(dict.fromkeys(self.latest, 0))
             case Pulse(running=running, figures=figures):
+                self.pulse = message
                 self.inside.update((row, tokens) for row, tokens in running if row in self.inside)
                 self.figures = figures
             case Finished(rows=results):
@@ -168,7 +171,7 @@ class Holding:
         )
         was_ready, model = self.ready is not None, self.model
         self._release(suspects)
-        self.model = self.ready = None
+        self.model = self.ready = self.pulse = None
         self.latest = ()
         for held in self.shards.values():
             held.given = False
@@ -216,7 +219,12 @@ class Holding:
             return WorkerState.STOPPING
         if self.ready is None and (self.model is not None or self.shard_of):
             return WorkerState.LOADING
-        return WorkerState.WORKING if self.shard_of else WorkerState.IDLE
+        if self.pulse is not None and self.pulse.measuring:
+            return WorkerState.MEASURING
+        if not self.shard_of:
+            return WorkerState.IDLE
+        throttled = self.pulse is not None and self.pulse.throttled
+        return WorkerState.THROTTLED if throttled else WorkerState.WORKING
 
     def beat(self, *, worker: str, nonce: str, epoch: str) -> Beat:
         """All of it, as the lease tells it."""
@@ -230,6 +238,7 @@ class Holding:
             waiting=self.waiting,
             engine=self.ready,
             figures=self.figures,
+            pace=self.pulse.pace if self.pulse else 0.0,
         )
 
     def validate(self) -> None:

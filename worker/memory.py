@@ -17,6 +17,9 @@ LINUX_SHARE = 0.5
 #: Share of the rows' bytes that computed prefixes may take: they are worth more than the rows they displace, but rows
 #: must still fit beside them.
 PREFIX_SHARE = 1 / 4
+#: What MLX says when an allocation fails: "[malloc] Unable to allocate", "[metal::malloc] Attempting to allocate ...
+#: greater than the maximum allowed buffer size", "Insufficient Memory (...OutOfMemory)", CUDA's "out of memory".
+_SHORTAGE = ("unable to allocate", "attempting to allocate", "insufficient memory", "out of memory")
 #: MLX grows a KV cache by this many tokens at a time.
 KV_STEP_TOKENS = 256
 
@@ -71,6 +74,19 @@ def refusal(prompt_tokens: int, max_tokens: int, limits: Limits) -> str | None:
             f"and {_mib(present)} are left beside the model"
         )
     return None
+
+
+def whole_tokens(limits: Limits) -> int:
+    """Tokens of KV that fit while no row joins or leaves, so that nothing is copied."""
+    return int(limits.budget_tokens * COPY_FACTOR)
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether MLX failed for want of memory; its backends have no error class of their own for that."""
+    if isinstance(error, MemoryError):
+        return True
+    told = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in told for words in _SHORTAGE)
 
 
 def _mib(count: float) -> str:
