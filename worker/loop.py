@@ -6,6 +6,7 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
@@ -13,14 +14,19 @@ import numpy as np
 from fleet.job import Finish
 from fleet.messages import Admitted, Cancel, Finished, Message, Pulse, Ready, RowResult, RowWork, SetCap, Shard
 from worker import memory
-from worker.batching import TOKEN_BYTES, Pool, Row, lane_of
+from worker.batching import ORDINARY, TOKEN_BYTES, Pool, Row, lane_of
+from worker.caps import Caps
 from worker.decoder import Decoder
 from worker.faults import Faults
+from worker.knee import bucket_of
 from worker.prefixes import unpack
+from worker.sweep import Sweep
 
 PULSE_S = 1.0
 #: Finished rows leave at most this late while others decode.
 REPORT_S = 0.2
+#: Measuring pauses decoding for about this long at a time.
+MEASURE_S = 3.0
 
 Inbox = queue.SimpleQueue[Message]
 
@@ -35,18 +41,23 @@ class Loop:
         decoder: Decoder,
         limits: memory.Limits,
         vocabulary: int,
-        together: int,
+        caps: Caps,
+        sweep: Sweep | None,
         inbox: Inbox,
         send: Callable[[Message], None],
         log_key: Callable[[bytes], None],
         faults: Faults,
     ) -> None:
         self._ready = ready
-        self._cap = ready.cap
         self._decoder = decoder
         self._limits = limits
         self._vocabulary = vocabulary
-        self._together = together
+        self._caps = caps
+        self._sweep = sweep
+        #: of the rows that decode or are next to: what the cap and the prefill setting follow
+        self._bucket = 0
+        self._cap = caps.in_force(self._bucket)
+        self._peak_bytes = 0
         self._inbox = inbox
         self._send = send
         self._log_key = log_key
@@ -65,13 +76,16 @@ class Loop:
         """One round; waits only when there is nothing to decode."""
         idle = not self._decoder.rows and not len(self._pool) and not self._ended
         self._take(wait=idle)
-        self._admit()
-        if self._decoder.rows:
-            if self._faults.strikes(row.key for row in self._decoder.rows):
-                self._faults.strike()
-            self._ended += self._decoder.step(self._cap)
+        try:
+            self._admit()
+            self._step()
+        except (RuntimeError, MemoryError) as error:
+            if not memory.is_shortage(error):
+                raise
+            self._shed(error)
         self._report()
-        self._pulse()
+        if self._pulse():
+            self._measure()
 
     def _take(self, *, wait: bool) -> None:
         """Handles the messages that are there; with `wait`, until one comes or a pulse is due."""
@@ -89,7 +103,7 @@ class Loop:
         elif isinstance(message, Cancel):
             self._cancel(message.rows)
         elif isinstance(message, SetCap):
-            self._cap = min(message.rows or self._ready.cap, 1 if self._ready.single else sys.maxsize)
+            self._caps.asked = message.rows
         else:
             print(f"engine: a {type(message).__name__} is not for an engine, dropped", file=sys.stderr)
 
@@ -100,7 +114,7 @@ class Loop:
             prompt_tokens = (len(shard.prefix) + len(work.tokens)) // TOKEN_BYTES
             reason = self._refusal(shard, work, prompt_tokens)
             if reason:
-                self._refuse(work, prompt_tokens, reason)
+                self._ended.append(failed(work.id, prompt_tokens, reason))
                 continue
             self._keys[work.id] = work.key
             self._pool.put(
@@ -126,13 +140,6 @@ class Loop:
             return f"token {largest} is not in the model's vocabulary of {self._vocabulary}"
         return memory.refusal(prompt_tokens, work.max_tokens, self._limits)
 
-    def _refuse(self, work: RowWork, prompt_tokens: int, reason: str) -> None:
-        self._ended.append(
-            RowResult(
-                id=work.id, text="", finish=Finish.ERROR, input_tokens=prompt_tokens, output_tokens=0, error=reason
-            )
-        )
-
     def _cancel(self, ids: Sequence[int]) -> None:
         gone = set(ids)
         self._pool.forget(gone)
@@ -143,16 +150,82 @@ class Loop:
 
     def _admit(self) -> None:
         """Lets rows join, a few prompts at a time, so that messages and pulses pass in between."""
+        self._follow()
         if not self._pool.due(self._decoder.rows, cap=self._cap):
             return
         while some := self._pool.take(
-            self._decoder.rows, cap=self._cap, budget_tokens=self._budget_tokens(), at_most=self._together
+            self._decoder.rows,
+            cap=self._cap,
+            budget_tokens=self._budget_tokens(),
+            at_most=self._caps.prefill(self._bucket).rows,
         ):
             self._send(Admitted(rows=tuple(row.id for row in some)))
+            started = time.perf_counter()
             self._decoder.insert(some)
+            self._caps.prefilled(self._bucket, time.perf_counter() - started)
             self._report()
             self._pulse()
             self._take(wait=False)
+            self._follow()
+
+    def _follow(self) -> None:
+        """Takes the cap and the prefill setting of the longest row that decodes or is next to."""
+        running = self._decoder.rows
+        first = self._pool.first(running)
+        longest = max([row.total_tokens for row in running] + ([first.total_tokens] if first else []), default=0)
+        bucket = bucket_of(longest) if longest else self._bucket
+        cap = self._caps.in_force(bucket)
+        if bucket != self._bucket or cap != self._cap:
+            self._bucket, self._cap = bucket, cap
+            self._decoder.expect(cap)
+            self._decoder.prefill_as(self._caps.prefill(bucket))
+
+    def _step(self) -> None:
+        rows = self._decoder.rows
+        if not rows:
+            return
+        if self._faults.strikes(row.key for row in rows):
+            self._faults.strike()
+        started = time.perf_counter()
+        self._ended += self._decoder.step(self._cap)
+        self._caps.stepped(self._bucket, len(rows), time.perf_counter() - started)
+
+    def _shed(self, error: BaseException) -> None:
+        """Memory ran out: half the cap, and all rows begin anew; a row that was alone can never run."""
+        rows = self._decoder.give_back()
+        self._caps.halve(self._bucket, len(rows))
+        if len(rows) > 1:
+            for row in rows:
+                self._pool.put(row)
+        for row in rows if len(rows) == 1 else ():
+            reason = f"{row.prompt_tokens} prompt tokens and {row.max_tokens} new ones alone: {error}"
+            self._ended.append(failed(row.id, row.prompt_tokens, reason))
+        print(f"engine: {error}; {len(rows)} rows begin anew", file=sys.stderr, flush=True)
+
+    # -- measuring ---------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        """Pauses decoding to measure the present length, when that is worth it and memory is free for it."""
+        running = self._decoder.rows
+        if self._sweep is None or not running or running[0].lane != ORDINARY:
+            return
+        waiting = sum(bucket_of(tokens) == self._bucket for tokens in self._pool.lengths())
+        held = len(running) * max(row.charged_tokens for row in running)
+        held += memory.tokens_of(self._decoder.prefix_bytes, self._limits)
+        free_tokens = memory.whole_tokens(self._limits) - held
+        if self._caps.due(self._bucket, waiting) and self._sweep.can(self._bucket, free_tokens):
+            self._peak_bytes = max(self._peak_bytes, mx.get_peak_memory())
+            deadline = time.monotonic() + MEASURE_S
+            self._sweep.run(self._bucket, free_tokens, lambda: self._breathe() < deadline)
+            self._send_pulse(measuring=False)
+        self._sweep.save()
+
+    def _breathe(self) -> float:
+        """Lets messages and pulses pass between two samples; the time."""
+        self._take(wait=False)
+        self._report()
+        self._send_pulse(measuring=True)
+        return time.monotonic()
 
     def _budget_tokens(self) -> int:
         """What prefixes leave to rows; a row alone fits all the same, see `batching.admit`."""
@@ -168,11 +241,38 @@ class Loop:
             key = self._keys.pop(result.id, None)
             if key is not None:
                 self._log_key(key)
+        if not self._decoder.rows and not len(self._pool):
+            self._pulse(due=True)  # whoever hears that all is finished knows what it took
         self._send(Finished(rows=tuple(self._ended)))
         self._ended, self._reported = [], now
 
-    def _pulse(self) -> None:
-        now = time.monotonic()
-        if now - self._pulsed >= PULSE_S:
-            self._pulsed = now
-            self._send(Pulse(running=self._decoder.running, waiting=len(self._pool), figures=self._decoder.figures))
+    def _pulse(self, *, due: bool = False) -> bool:
+        """A sign of life when one is due; whether it was."""
+        due = due or time.monotonic() - self._pulsed >= PULSE_S
+        if due:
+            self._send_pulse(measuring=False)
+        return due
+
+    def _send_pulse(self, *, measuring: bool) -> None:
+        self._pulsed = time.monotonic()
+        own = self._caps.own(self._bucket)
+        if own != self._ready.cap:
+            self._ready = replace(self._ready, cap=own)
+            self._send(self._ready)
+        figures = self._decoder.figures
+        peak_bytes = max(figures.peak_bytes, self._peak_bytes, self._sweep.peak_bytes if self._sweep else 0)
+        self._send(
+            Pulse(
+                running=self._decoder.running,
+                waiting=len(self._pool),
+                figures=replace(figures, peak_bytes=peak_bytes),
+                measuring=measuring,
+                throttled=self._caps.throttled(self._bucket),
+                pace=self._caps.pace(self._bucket),
+            )
+        )
+
+
+def failed(id: int, prompt_tokens: int, reason: str) -> RowResult:
+    """The result of a row that cannot be run."""
+    return RowResult(id=id, text="", finish=Finish.ERROR, input_tokens=prompt_tokens, output_tokens=0, error=reason)
