@@ -48,6 +48,11 @@ class StateDir:
         """Log files of the broker, the worker and the engine; none holds a prompt's text."""
         return self.root / "log"
 
+    @property
+    def knees(self) -> Path:
+        """JSON of what was measured on this machine, by model and length."""
+        return self.root / "knees.json"
+
     def make(self) -> None:
         """Creates the folder, private to its owner."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)

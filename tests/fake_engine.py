@@ -157,7 +157,7 @@ def main() -> int:
     parser.add_argument("--hash", required=True)
     parser.add_argument("--key-log", type=Path)
     parser.add_argument("--cap", type=int, default=0)
-    for name in ("--model", "--hash-cache", "--memory"):
+    for name in ("--model", "--hash-cache", "--memory", "--knees"):
         parser.add_argument(name)
     args = parser.parse_args()
     link = Link(socket.socket(fileno=args.fd))

@@ -58,6 +58,11 @@ class Row:
         """Tokens of the whole prompt."""
         return len(self.prefix) // TOKEN_BYTES + len(self.tokens)
 
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of prompt and longest answer."""
+        return self.prompt_tokens + self.max_tokens
+
 
 class Pool:
     """Rows waiting for the batch, longest first within a lane."""
@@ -71,6 +76,15 @@ class Pool:
     def put(self, row: Row) -> None:
         """Adds a row."""
         insort(self._lanes.setdefault(row.lane, []), row, key=_rank)
+
+    def lengths(self) -> list[int]:
+        """Prompt and longest answer of each row that waits, in tokens."""
+        return [row.total_tokens for rows in self._lanes.values() for row in rows]
+
+    def first(self, running: Sequence[Row]) -> Row | None:
+        """The row that is next to join the `running` ones, None when none may."""
+        lane = self.lane(running)
+        return None if lane is None else self._lanes[lane][0]
 
     def forget(self, ids: Iterable[int]) -> None:
         """Drops these rows where they wait."""

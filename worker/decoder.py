@@ -12,6 +12,7 @@ from fleet.job import Finish
 from fleet.messages import Figures, RowResult
 from worker.batching import Row
 from worker.generation.rows import GenRow
+from worker.knee import Prefill
 from worker.prefixes import PrefixStore, unpack
 from worker.sampling import LabelProcessor, LabelTrie, Samplers
 from worker.solo import Generation
@@ -147,6 +148,24 @@ class Decoder:
             self._generation.remove(present)
         for id in present:
             del self._live[id]
+
+    def give_back(self) -> list[Row]:
+        """Takes all rows out, with all they and the prefixes held; their answers begin anew elsewhere."""
+        rows = self.rows
+        self._output_tokens -= sum(len(live.kept) for live in self._live.values())
+        self._live.clear()
+        if self._prefixes:
+            self._prefixes.clear()
+        self._generation.reset()
+        return rows
+
+    def expect(self, slots: int) -> None:
+        """From now on about `slots` rows run together."""
+        self._generation.expect(slots)
+
+    def prefill_as(self, setting: Prefill) -> None:
+        """From now on prompts are computed like this."""
+        self._generation.prefill_as(rows=setting.rows, tokens=setting.tokens)
 
     @property
     def figures(self) -> Figures:

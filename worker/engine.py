@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import mlx.core as mx
@@ -18,14 +19,20 @@ import mlx.core as mx
 from fleet.errors import DecodeError, FleetError
 from fleet.messages import Message, Ready, Refused
 from worker import memory
+from worker.caps import Bounds, Caps, first_guess
 from worker.decoder import Decoder
 from worker.faults import Faults
+from worker.gauge import Gauge
+from worker.knee import Curve
+from worker.knee_store import KneeStore, Subject
 from worker.link import Link
 from worker.loop import Inbox, Loop
-from worker.models import LoadedModel, load
+from worker.machine import describe
+from worker.models import LoadedModel, load, most_prefill
 from worker.prefixes import PrefixStore
 from worker.probe import provisional_cap
 from worker.solo import make_generation
+from worker.sweep import Sweep
 
 #: Exit status when a step raised: the agent takes it as a crash.
 EXIT_CRASH = 70
@@ -42,17 +49,23 @@ def start(
     send: Callable[[Message], None],
     log_key: Callable[[bytes], None],
     faults: Faults,
+    knees: Path | None = None,
 ) -> Loop:
-    """The loop for `loaded`, after it has said Ready. 0 for `cap` or `memory_bytes` is our own choice."""
+    """The loop for `loaded`, after it has said Ready. 0 for `cap` or `memory_bytes` is our own choice.
+
+    `knees` is the file that remembers what was measured, None to measure anew.
+    """
     working_set = memory_bytes or working_set_bytes()
     activations = max(0, mx.get_peak_memory() - loaded.weight_bytes)
     budget = memory.budget_bytes(
         working_set_bytes=working_set, weight_bytes=loaded.weight_bytes, activation_bytes=activations
     )
     limits = memory.limits(context_tokens=loaded.context_tokens, kv_bytes=loaded.kv_bytes, budget_bytes=budget)
+    store = KneeStore(knees, subject(loaded.hash))
+    caps = make_caps(loaded, store.load(), limits, given=cap, guess=lambda: provisional_cap(loaded, budget))
     ready = Ready(
         model_hash=loaded.hash,
-        cap=1 if loaded.single else cap or provisional_cap(loaded, budget),
+        cap=caps.provisional,
         kv_bytes=loaded.kv_bytes,
         budget_bytes=budget,
         context_tokens=loaded.context_tokens,
@@ -77,11 +90,31 @@ def start(
         decoder=Decoder(generation, loaded.text, loaded.eos, prefixes),
         limits=limits,
         vocabulary=loaded.vocabulary,
-        together=loaded.prefill.rows,
+        caps=caps,
+        sweep=None if caps.fixed else Sweep(Gauge(loaded.model, vocabulary=loaded.vocabulary), caps, store),
         inbox=inbox,
         send=send,
         log_key=log_key,
         faults=faults,
+    )
+
+
+def subject(model_hash: str) -> Subject:
+    """What figures measured here depend on."""
+    device = f"{mx.default_device().type.name} {mx.device_info().get('device_name', '')}".strip()
+    return Subject(machine=describe(device, os.environ), model_hash=model_hash, mlx=version("mlx"))
+
+
+def make_caps(
+    loaded: LoadedModel, curves: dict[int, Curve], limits: memory.Limits, *, given: int, guess: Callable[[], int]
+) -> Caps:
+    """The caps of an engine; `guess` looks for a first one where none was given or measured before."""
+    fixed = 1 if loaded.single else given
+    return Caps(
+        bounds=Bounds(start=loaded.prefill, most=most_prefill(), total_tokens=limits.budget_tokens),
+        provisional=fixed or first_guess(curves) or guess(),
+        fixed=fixed,
+        curves=curves,
     )
 
 
@@ -118,6 +151,7 @@ def main(argv: Sequence[str]) -> int:
             send=link.send,
             log_key=lambda key: _append(key_log, key),
             faults=Faults.from_environment(os.environ),
+            knees=args.knees,
         ).run()
     except Exception as error:
         _confess(error)
@@ -132,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hash-cache", type=Path, required=True, help="file that remembers hashes of weights")
     parser.add_argument("--key-log", type=Path, required=True, help="file that gets the key of each finished row")
     parser.add_argument("--cap", type=int, default=0, help="rows decoding together; 0 measures")
+    parser.add_argument("--knees", type=Path, help="file that remembers what was measured")
     parser.add_argument("--memory", type=int, default=0, help="working set in bytes; 0 asks the machine")
     return parser
 

@@ -42,6 +42,8 @@ class Launch:
     key_log: Path
     #: file that remembers the hashes of weight files
     hash_cache: Path
+    #: file that remembers what engines measured, None for none
+    knees: Path | None = None
     #: bytes it may use, 0 for its own choice
     memory_bytes: int = 0
     #: makes its environment of ours
@@ -54,6 +56,7 @@ class Launch:
             *("--fd", str(fd), "--model", model.model, "--hash", model.model_hash),
             *("--hash-cache", str(self.hash_cache), "--key-log", str(self.key_log)),
             *(("--cap", str(cap)) if cap else ()),
+            *(("--knees", str(self.knees)) if self.knees else ()),
             *(("--memory", str(self.memory_bytes)) if self.memory_bytes else ()),
         ]
 

@@ -34,6 +34,8 @@ class Gauge:
         self._model = model
         self._random = np.random.default_rng(0)
         self._vocabulary = vocabulary
+        #: most bytes MLX held during any sample
+        self.peak_bytes = 0
 
     def decode(self, rows: int, tokens: int) -> Sample:
         """Decoding `rows` rows with about `tokens` cached each, of two lengths as in a real batch.
@@ -62,6 +64,7 @@ class Gauge:
             generation.step()
             seconds.append(time.perf_counter() - started)
         peak = mx.get_peak_memory()
+        self.peak_bytes = max(self.peak_bytes, peak)
         del generation
         mx.clear_cache()
         return Sample(rows=rows, tps=rows / statistics.median(seconds), peak_bytes=peak)

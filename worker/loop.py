@@ -56,7 +56,7 @@ class Loop:
         self._sweep = sweep
         #: of the rows that decode or are next to: what the cap and the prefill setting follow
         self._bucket = 0
-        self._cap = caps.in_force(self._bucket)
+        self._cap, self._setting = caps.in_force(self._bucket), caps.prefill(self._bucket)
         self._peak_bytes = 0
         self._inbox = inbox
         self._send = send
@@ -157,7 +157,7 @@ class Loop:
             self._decoder.rows,
             cap=self._cap,
             budget_tokens=self._budget_tokens(),
-            at_most=self._caps.prefill(self._bucket).rows,
+            at_most=self._setting.rows,
         ):
             self._send(Admitted(rows=tuple(row.id for row in some)))
             started = time.perf_counter()
@@ -174,11 +174,11 @@ class Loop:
         first = self._pool.first(running)
         longest = max([row.total_tokens for row in running] + ([first.total_tokens] if first else []), default=0)
         bucket = bucket_of(longest) if longest else self._bucket
-        cap = self._caps.in_force(bucket)
-        if bucket != self._bucket or cap != self._cap:
-            self._bucket, self._cap = bucket, cap
+        cap, setting = self._caps.in_force(bucket), self._caps.prefill(bucket)
+        if (bucket, cap, setting) != (self._bucket, self._cap, self._setting):
+            self._bucket, self._cap, self._setting = bucket, cap, setting
             self._decoder.expect(cap)
-            self._decoder.prefill_as(self._caps.prefill(bucket))
+            self._decoder.prefill_as(setting)
 
     def _step(self) -> None:
         rows = self._decoder.rows

@@ -33,6 +33,9 @@ _TEST_NEW_TOKENS = 4
 CPU_PREFILL = Prefill(rows=1, tokens=128)
 #: A GPU wants about 2K tokens at once; longer evaluations trip its watchdog and starve cancellation.
 GPU_PREFILL = Prefill(rows=8, tokens=2048)
+#: What measuring may go up to: on a GPU for the same reasons, on a CPU because every sample takes its time.
+MOST_CPU_PREFILL = Prefill(rows=4, tokens=512)
+MOST_GPU_PREFILL = Prefill(rows=32, tokens=2048)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,11 @@ def describe(model: Any, text: Text, eos: frozenset[int], config: dict[str, Any]
         prefill=chosen,
         single=single,
     )
+
+
+def most_prefill() -> Prefill:
+    """No more prompts together, and no more tokens an evaluation, than this."""
+    return MOST_CPU_PREFILL if mx.default_device().type == mx.DeviceType.cpu else MOST_GPU_PREFILL
 
 
 def vocabulary_of(config: dict[str, Any]) -> int:

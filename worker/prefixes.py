@@ -28,6 +28,10 @@ class PrefixStore:
         """Bytes that the prefixes held take."""
         return sum(prefix.nbytes for prefix in self._held.values())
 
+    def clear(self) -> None:
+        """Lets go of them all; they are computed again when they are needed."""
+        self._held.clear()
+
     def get(self, tokens: bytes) -> Prefix | None:
         """The state after `tokens` (uint32, little endian), computed when it is not there; None to do without."""
         found = self._held.get(tokens)

@@ -30,6 +30,9 @@ class Generation(Protocol):
     def prefill_as(self, *, rows: int, tokens: int) -> None:
         """From now on so many prompts are computed together, so many tokens an evaluation."""
 
+    def reset(self) -> None:
+        """Lets go of all rows and their memory, in whatever state an error left them."""
+
     def insert(self, rows: Sequence[GenRow]) -> None:
         """Computes these rows' prompts; they decode from the next step or the one after."""
 
@@ -64,6 +67,10 @@ class SoloGeneration:
         """`tokens` an evaluation; there is one row."""
         del rows
         self._prefill_tokens = tokens
+
+    def reset(self) -> None:
+        """Lets go of the row."""
+        self._row, self._cache = None, []
 
     def insert(self, rows: Sequence[GenRow]) -> None:
         """Computes the row's prompt; RuntimeError when a row is there already."""

@@ -146,6 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log=state.logs / "engine.log",
         key_log=state.logs / "engine.keys",
         hash_cache=state.root / "hashes.json",
+        knees=state.knees,
         memory_bytes=args.memory,
         environment=engine_environment,
     )

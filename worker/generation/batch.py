@@ -102,6 +102,13 @@ class Generation:
         """From the next joining on so many prompts are computed together, so many tokens an evaluation."""
         self._prefill_rows, self._prefill_tokens = rows, tokens
 
+    def reset(self) -> None:
+        """Lets go of all rows and their memory, in whatever state an error left them."""
+        self._caches = [slots_for(cache, self._positions) for cache in make_prompt_cache(self._model)]
+        self._slots, self._flight, self._early = [], None, []
+        self._room = (self._expected, 0)
+        mx.clear_cache()
+
     def insert(self, rows: Sequence[GenRow]) -> None:
         """Computes the rows' prompts, all but the last token, and lets the rows join the next step."""
         if any(not row.tokens or row.max_tokens < 1 for row in rows):
