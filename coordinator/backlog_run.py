@@ -52,7 +52,7 @@ def run_backlog(args: argparse.Namespace) -> Exit:
         if job.salt:
             intake = Intake(inputs, replace(options, fresh_salt=job.salt), folder, model_hash)
         feed = _feed(ledger, job, intake, say, known=known)
-        run = LocalRun(job, ledger, state, processes, RunOptions(cap=args.batch))
+        run = LocalRun(job, ledger, state, processes, RunOptions(cap=args.batch, memory_bytes=args.memory))
         with Progress(quiet=args.json) as progress:
             result = run.go(feed, intake.signature, intake.reduce, progress.show)
         for warning in intake.warnings:

@@ -62,6 +62,7 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--fresh", action="store_true", help="compute everything anew, recorded or not")
     group.add_argument("--dry-run", action="store_true", help="read and check the input, compute nothing")
     group.add_argument("--batch", type=_positive, default=0, metavar="N", help="rows decoding together (measured)")
+    group.add_argument("--memory", type=_bytes, default=0, metavar="SIZE", help="memory to use: 12G, 800M (measured)")
     group.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
     group.add_argument("--json", action="store_true", help="print the report as JSON, show no progress bar")
 
@@ -71,6 +72,20 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, found {text!r}")
     return value
+
+
+def _bytes(text: str) -> int:
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
+    try:
+        value = float(number) * _UNITS.get(unit, 1)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a size like 12G, 800M or a number of bytes, found {text!r}")
+    return int(value)
+
+
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def _fraction(low: float, high: float) -> Callable[[str], float]:
