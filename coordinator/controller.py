@@ -23,6 +23,7 @@ from coordinator.prefix import NO_PREFIXES, PrefixSearch
 from coordinator.records import Counts, JobRecord, NewRow, OpenRow, Shape, StoredRow
 from coordinator.scheduler import Cut, PoolView, WorkerView, cuts, seconds
 from fleet.errors import ModelError
+from fleet.job import Sampling
 from fleet.messages import Crashed, Finished, Message, Returned, RowResult, RowWork, Shard
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ READ = 100
 class Reducer(Protocol):
     """Makes the next level of a long document, see `intake.Intake.reduce`."""
 
-    def __call__(self, texts: Sequence[str]) -> tuple[NewRow, ...]: ...
+    def __call__(self, texts: Sequence[str], *, sampling: Sampling, max_tokens: int) -> tuple[NewRow, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +172,8 @@ class Controller:
         """Makes the rows that summarize the parts' summaries of long documents, level after level."""
         while requests := self.ledger.ready_to_reduce(self.job.id):
             for request in requests:
-                rows = self._reduce(self.ledger.part_texts(request))
+                sampling, max_tokens = self.ledger.part_settings(request)
+                rows = self._reduce(self.ledger.part_texts(request), sampling=sampling, max_tokens=max_tokens)
                 self.backlog.add(self.ledger.add_parts(request, rows))
 
     # -- out ---------------------------------------------------------------------------------------

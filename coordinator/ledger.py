@@ -14,7 +14,7 @@ from coordinator import ledger_jobs
 from coordinator.ledger_answers import stream_answers
 from coordinator.ledger_checks import check_ledger
 from coordinator.ledger_requests import RequestBook
-from coordinator.ledger_results import count_crash, fail_row, latest_texts, record_results
+from coordinator.ledger_results import count_crash, fail_row, latest_texts, part_settings, record_results
 from coordinator.ledger_rows import HandedOut, RowBook, open_rows_of, stored_rows
 from coordinator.ledger_schema import first_request, job_of
 from coordinator.ledger_settle import settle, touch_requests, touch_rows, touch_to_reduce
@@ -219,6 +219,11 @@ class Ledger:
     def part_texts(self, request: int) -> list[str]:
         """The texts of the request's latest level, in order."""
         return latest_texts(self._store, request)
+
+    def part_settings(self, request: int) -> tuple[Sampling, int]:
+        """(sampling, max_tokens) that the request's parts were given."""
+        sampling, max_tokens = part_settings(self._store, request)
+        return self.sampling(sampling), max_tokens
 
     def add_parts(self, request: int, rows: Sequence[NewRow]) -> list[OpenRow]:
         """Gives the request its next level; its rows that are open and not given out yet. When there are none the

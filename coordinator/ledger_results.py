@@ -52,3 +52,14 @@ def count_crash(store: Store, rows: Sequence[int], alone: bool) -> list[int]:
 def latest_texts(store: Store, request: int) -> list[str]:
     """The texts of the request's latest level, in order."""
     return [text for (text,) in store.rows(_LATEST_TEXTS, (request,))]
+
+
+def part_settings(store: Store, request: int) -> tuple[int, int]:
+    """(sampling id, max_tokens) of the request's first part, which the later levels share."""
+    row = store.row(
+        "SELECT r.sampling, r.max_tokens FROM part p JOIN row r ON r.id = p.row "
+        "WHERE p.request = ? AND p.level = 0 AND p.ordinal = 0",
+        (request,),
+    )
+    assert row is not None, f"request {request} has no part"
+    return int(row[0]), int(row[1])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from coordinator.results import is_parquet
 from fleet.errors import StorageError, UsageError
 
 #: Ledger and output together took 1.5-3 times the input's size over the demo corpus and 100k rows of 500 tokens.
@@ -20,6 +22,8 @@ def check_output(output: str, inputs: Sequence[str]) -> None:
     if output == "-":
         return
     path = Path(output)
+    if is_parquet(output) and importlib.util.find_spec("pyarrow") is None:
+        raise UsageError("a Parquet output needs pyarrow: pip install 'mlx-fleet[parquet]'")
     if path.is_dir():
         raise UsageError(f"{output} is a folder: give the file to write, like {path / 'answers.jsonl'}")
     folder = path.absolute().parent
