@@ -189,9 +189,10 @@ class Backlog:
 
     def _take_longest(self, rows: int, tokens: int, longest: int) -> list[OpenRow]:
         taken: list[OpenRow] = []
-        for name, group, pool in self._fitting_pools(longest):
-            if taken and group != taken[0].sampling:
-                continue
+        first = next(self._fitting_pools(longest), None)
+        if first is None:
+            return []
+        for name, group, pool in self._fitting_pools(longest, first[1]):
             while len(cut := pool.take(rows - len(taken), tokens, longest, force=not taken)):
                 taken += _opened(cut, group)
                 tokens -= int(_totals(cut).sum())
@@ -202,15 +203,16 @@ class Backlog:
         self._uncount(taken)
         return taken
 
-    def _fitting_pools(self, longest: int) -> Iterator[tuple[Class, int, _Pool]]:
-        """Pools that have a row of at most `longest`, longest class first."""
+    def _fitting_pools(self, longest: int, only: int | None = None) -> Iterator[tuple[Class, int, _Pool]]:
+        """Pools that have a row of at most `longest`, longest class first; of one group when it is named."""
         limit = int(_classes(np.array([longest]))[0])
         for name in sorted(self._pools, reverse=True):
             if name[0] > limit:
                 continue
-            for group, pool in list(self._pools[name].items()):
-                if pool.fitting(longest):
-                    yield name, group, pool
+            pools = self._pools[name]
+            for group in list(pools) if only is None else [only]:
+                if group in pools and pools[group].fitting(longest):
+                    yield name, group, pools[group]
 
     def _drop_empty(self, name: Class, group: int) -> None:
         if not len(self._pools[name][group]):

@@ -20,7 +20,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "audio": (),
     "best_of": (1,),
     "echo": (False,),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "logit_bias": ({},),
@@ -29,8 +28,6 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "modalities": (["text"],),
     "n": (1,),
     "prediction": (),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "stream": (False,),
     "suffix": ("",),
@@ -40,7 +37,15 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "top_logprobs": (0,),
     "web_search_options": (),
 }
-SAMPLING = frozenset({"max_tokens", "max_completion_tokens", "temperature", "top_p", "seed", "stop"})
+#: Range of a sampling field that is a number, its lowest value included or not, and what is said of others.
+_NUMBERS = {
+    "temperature": (0, True, 2, "a number from 0 to 2"),
+    "top_p": (0, False, 1, "a number over 0, at most 1"),
+    "presence_penalty": (-2, True, 2, "a number from -2 to 2"),
+    "frequency_penalty": (-2, True, 2, "a number from -2 to 2"),
+    "repetition_penalty": (0, False, 2, "a number over 0, at most 2"),
+}
+SAMPLING = frozenset({"max_tokens", "max_completion_tokens", "seed", "stop"}) | _NUMBERS.keys()
 #: Fields that change no answer.
 HARMLESS = frozenset(
     {
@@ -64,6 +69,9 @@ class Settings:
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] | None = None
 
@@ -109,10 +117,9 @@ def settings(body: Mapping[str, Any]) -> Settings:
     newer = _max_tokens(body, "max_completion_tokens")
     return Settings(
         max_tokens=longest if newer is None else newer,
-        temperature=_temperature(body.get("temperature")),
-        top_p=_top_p(body.get("top_p")),
         seed=_seed(body.get("seed")),
         stop=_stop(body.get("stop")),
+        **{name: _number(name, body[name]) for name in body.keys() & _NUMBERS.keys()},
     )
 
 
@@ -125,19 +132,14 @@ def _max_tokens(body: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def _temperature(value: object) -> float | None:
+def _number(name: str, value: object) -> float | None:
+    low, inclusive, high, expected = _NUMBERS[name]
     if value is None:
         return None
-    if not isinstance(value, int | float) or _is_bool(value) or not 0 <= value <= 2:
-        raise wrong("temperature", value, "a number from 0 to 2")
-    return float(value)
-
-
-def _top_p(value: object) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or _is_bool(value) or not 0 < value <= 1:
-        raise wrong("top_p", value, "a number over 0, at most 1")
+    if not isinstance(value, int | float) or _is_bool(value) or not low <= value <= high:
+        raise wrong(name, value, expected)
+    if value == low and not inclusive:
+        raise wrong(name, value, expected)
     return float(value)
 
 

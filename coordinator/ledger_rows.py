@@ -98,14 +98,12 @@ class Samplings:
         if found is None:
             raise StorageError(f"the ledger has no sampling group {number}: it was changed by something else")
         fields = json.loads(found[0])
-        return Sampling(
-            temperature=fields["temperature"],
-            top_p=fields["top_p"],
-            seed=fields["seed"],
-            stop=tuple(fields["stop"]),
-            labels=tuple(fields["labels"]),
-            label_tokens=tuple(tuple(tokens) for tokens in fields["label_tokens"]),
-        )
+        lists = {
+            "stop": tuple(fields["stop"]),
+            "labels": tuple(fields["labels"]),
+            "label_tokens": tuple(tuple(tokens) for tokens in fields["label_tokens"]),
+        }
+        return Sampling(**{**fields, **lists})
 
 
 class RowBook:

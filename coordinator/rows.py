@@ -85,13 +85,18 @@ class RowMaker:
         if self._label_tokens:
             return Sampling(labels=self._labels, label_tokens=self._label_tokens)
         options = self._options
-        stop = options.stop if settings.stop is None else settings.stop
+        common = Sampling(
+            stop=options.stop if settings.stop is None else settings.stop,
+            presence_penalty=_first(settings.presence_penalty, 0.0),
+            frequency_penalty=_first(settings.frequency_penalty, 0.0),
+            repetition_penalty=_first(settings.repetition_penalty, 1.0),
+        )
         temperature = _first(settings.temperature, options.temperature, 0.0)
         if temperature == 0:  # greedy: neither top_p nor seed changes the answer
-            return Sampling(stop=stop)
+            return common
         seed = options.seed if settings.seed is None else settings.seed
         top_p = _first(settings.top_p, options.top_p, 1.0)
-        return Sampling(temperature=temperature, top_p=top_p, seed=seed, stop=stop)
+        return replace(common, temperature=temperature, top_p=top_p, seed=seed)
 
     def _maker(self, sampling: Sampling, max_tokens: int, duplicate: int) -> KeyMaker:
         name = (sampling, max_tokens, duplicate)

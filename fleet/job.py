@@ -67,6 +67,12 @@ class Sampling:
     top_p: float = 1.0
     #: with temperature > 0 each row's draws follow from this and the row's key alone; None draws afresh
     seed: int | None = None
+    #: taken off the logit of each token that is in the answer already, once ...
+    presence_penalty: float = 0.0
+    #: ... and for each time it is there
+    frequency_penalty: float = 0.0
+    #: divides the logit of tokens in prompt and answer where it is positive, else multiplies it; 1 changes nothing
+    repetition_penalty: float = 1.0
     #: texts that end an answer and are not part of it
     stop: tuple[str, ...] = ()
     #: for classify: the allowed answers ...

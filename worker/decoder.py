@@ -13,8 +13,9 @@ from fleet.messages import Figures, RowResult
 from worker.batching import Row
 from worker.generation.rows import GenRow
 from worker.knee import Prefill
+from worker.penalties import PenaltyProcessor, penalizes
 from worker.prefixes import PrefixStore, unpack
-from worker.sampling import LabelProcessor, LabelTrie, Samplers
+from worker.sampling import LabelProcessor, LabelTrie, Processor, Samplers
 from worker.solo import Generation
 from worker.text import REPLACEMENT, StopWatch, Text, cut
 
@@ -92,8 +93,15 @@ class Decoder:
             # a label is never cut, and needs one step more for the end token when it goes on in a longer one
             max_tokens=max(row.max_tokens, live.trie.depth + 1) if live.trie else row.max_tokens,
             sampler=self._samplers.sampler(row.sampling, row.key),
-            processor=LabelProcessor(live.trie, self._eos) if live.trie else None,
+            processor=self._processor(live),
         )
+
+    def _processor(self, live: _Live) -> Processor | None:
+        if live.trie is not None:
+            return LabelProcessor(live.trie, self._eos)
+        if penalizes(live.row.sampling):
+            return PenaltyProcessor(live.row.sampling, unpack(live.row.prefix) + live.row.tokens)
+        return None
 
     def step(self, cap: int) -> list[RowResult]:
         """One token more of each row; the results of rows that ended. `cap` is the one in force, for the figures."""

@@ -68,7 +68,16 @@ def test_a_stored_row_is_the_one_that_was_put_in(ledger: Ledger, job: int) -> No
 
 
 def test_a_sampling_group_survives_the_way_through_the_ledger(ledger: Ledger, job: int) -> None:
-    odd = Sampling(temperature=0.7, top_p=0.9, seed=3, stop=("\n", "é"), labels=("a", "b"), label_tokens=((1,), (2, 3)))
+    odd = Sampling(
+        temperature=0.7,
+        top_p=0.9,
+        seed=3,
+        presence_penalty=0.5,
+        repetition_penalty=1.2,
+        stop=("\n", "é"),
+        labels=("a", "b"),
+        label_tokens=((1,), (2, 3)),
+    )
     asked = request("a")
     opened = ledger.add_requests(
         job, [request("z", 5), type(asked)(custom_id="a", source=asked.source, rows=(row(1, sampling=odd),))]

@@ -42,14 +42,12 @@ def chat_error(**body: object) -> str:
         {"stream": True},
         {"logprobs": True},
         {"top_logprobs": 2},
-        {"presence_penalty": 0.5},
-        {"frequency_penalty": -1},
         {"suffix": "x"},
         {"echo": True},
         {"audio": {"voice": "x"}},
         {"modalities": ["text", "audio"]},
         {"tool_choice": "required"},
-        {"repetition_penalty": 1.1},
+        {"top_k": 5},
         {"n": True},
     ],
     ids=lambda body: next(iter(body)),
@@ -73,6 +71,9 @@ def test_the_same_fields_asking_for_nothing_are_fine() -> None:
         ({"max_completion_tokens": 1.5}, "max_completion_tokens: found 1.5, expected a positive integer"),
         ({"temperature": "hot"}, 'temperature: found "hot", expected a number from 0 to 2'),
         ({"temperature": 2.5}, "temperature: found 2.5, expected a number from 0 to 2"),
+        ({"presence_penalty": -2.5}, "presence_penalty: found -2.5, expected a number from -2 to 2"),
+        ({"frequency_penalty": True}, "frequency_penalty: found true, expected a number from -2 to 2"),
+        ({"repetition_penalty": 0}, "repetition_penalty: found 0, expected a number over 0, at most 2"),
         ({"top_p": 0}, "top_p: found 0, expected a number over 0, at most 1"),
         ({"seed": 1 << 70}, f"seed: found {1 << 70}, expected an integer of 64 bits"),
         ({"stop": ["a", ""]}, 'stop: found "", expected a text that is not empty, or a list of such'),
@@ -87,6 +88,8 @@ def test_sampling_fields_are_checked_with_a_sentence(body: dict[str, object], se
 def test_sampling_fields_are_read_and_null_is_the_same_as_absent() -> None:
     found = read(batch(messages=HELLO, max_completion_tokens=9, temperature=1, stop="END", seed=None)).settings
     assert (found.max_tokens, found.temperature, found.stop, found.seed) == (9, 1.0, ("END",), None)
+    more = read(batch(messages=HELLO, presence_penalty=1, frequency_penalty=None, repetition_penalty=1.3)).settings
+    assert (more.presence_penalty, more.frequency_penalty, more.repetition_penalty) == (1.0, None, 1.3)
 
 
 @pytest.mark.parametrize(

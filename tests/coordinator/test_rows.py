@@ -41,6 +41,20 @@ def test_a_greedy_row_ignores_what_only_sampling_needs() -> None:
     assert rows.sampling(Settings()) == rows.sampling(Settings(temperature=0.0, seed=9)) == Sampling()
 
 
+def test_penalties_change_greedy_rows_too_and_their_keys() -> None:
+    asked = Settings(presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.2)
+    found = maker().sampling(asked)
+    assert found == Sampling(presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.2)
+    assert maker().row(PROMPT, asked).key != maker().row(PROMPT, Settings()).key
+    warm = maker(temperature=0.7, top_p=0.9).sampling(asked)
+    assert (warm.temperature, warm.top_p, warm.presence_penalty) == (0.7, 0.9, 0.5)
+
+
+def test_penalties_that_change_nothing_make_no_group_of_their_own() -> None:
+    neutral = Settings(presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0)
+    assert maker().row(PROMPT, neutral).key == maker().row(PROMPT, Settings()).key
+
+
 def test_a_greedy_key_is_the_one_any_maker_of_keys_gives() -> None:
     row = maker(max_tokens=7).row(PROMPT, Settings())
     header = KeyHeader(model_hash="h", tokenizer_hash="t", sampling=Sampling(), max_tokens=7)

@@ -141,6 +141,33 @@ def test_seeded_rows_draw_the_same_alone_and_in_company(engine: EngineDriver) ->
     assert engine.finish([170, 171, 172])[170].text == alone.text
 
 
+def test_rows_of_unlike_sampling_get_the_answers_they_get_alone(engine: EngineDriver) -> None:
+    hash = engine.ready().model_hash
+    kinds = (
+        Sampling(),
+        Sampling(temperature=0.9, top_p=0.8, seed=3),
+        Sampling(presence_penalty=2.0, frequency_penalty=1.5),
+        Sampling(repetition_penalty=1.9),
+        Sampling(temperature=1.0, seed=4, repetition_penalty=1.5, frequency_penalty=0.5),
+        Sampling(stop=("e", "a")),
+        Sampling(labels=("yes", "no"), label_tokens=((60, 61), (70,))),
+    )
+    rows = prompts(700, 3 * len(kinds))
+    limits = {id: 5 + 3 * (id % 7) for id in rows}
+    sent = [
+        shard({id: tokens}, model_hash=hash, max_tokens=limits[id], sampling=kinds[id % len(kinds)], id=f"w-{id}")
+        for id, tokens in rows.items()
+    ]
+    for each in sent:
+        engine.link.send(replace(each, exclusive=True))
+    alone = {id: result for id, result in engine.finish(list(rows)).items() if id in rows}
+    engine.said = [message for message in engine.said if not isinstance(message, Finished)]
+    for each in sent:
+        engine.link.send(each)
+    assert {id: result for id, result in engine.finish(list(rows)).items() if id in rows} == alone
+    assert len({result.output_tokens for result in alone.values()}) > 5
+
+
 def test_an_answer_among_labels_is_always_a_label(engine: EngineDriver) -> None:
     labels = Sampling(labels=("yes", "no", "none"), label_tokens=((60, 61), (70,), (70, 71)))
     engine.link.send(shard(prompts(180, 6), model_hash=engine.ready().model_hash, sampling=labels, max_tokens=1))
