@@ -27,6 +27,7 @@ COMMANDS = {
     "results": Command("coordinator.commands.results", "write the answers a job has so far"),
     "cancel": Command("coordinator.commands.cancel", "stop working on a job; what it has is kept"),
     "clean": Command("coordinator.commands.clean", "forget ended jobs and free the disk they use"),
+    "bench": Command("worker.commands.bench", "time a model on this machine and find the batch worth running"),
     "demo": Command("coordinator.commands.demo", "summarize a real corpus with a small model made here"),
 }
 

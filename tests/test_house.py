@@ -34,10 +34,11 @@ DOORS = {
     "tokenizers": r"coordinator\..+|worker\..+",
     "pyarrow": r"coordinator\..+",
     "rich": r"coordinator\..+",
+    "matplotlib": r"worker\.plot",
 }
 
 #: Where a process starts that must never load MLX; the coordinator's modules all count besides.
-FREE_OF_MLX = ("worker.supervisor", "worker.agent", "worker.link", "worker.blas")
+FREE_OF_MLX = ("worker.supervisor", "worker.agent", "worker.link", "worker.blas", "worker.commands.bench")
 
 
 def files() -> list[Path]:

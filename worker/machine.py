@@ -17,7 +17,14 @@ def describe(device: str, env: Mapping[str, str]) -> str:
     """Chip, cores and what MLX computes on (`device`), in one line; equal lines mean equal speed."""
     blas = "OpenBLAS" if "openblas" in env.get("LD_PRELOAD", "") else ""
     threads = env.get("OPENBLAS_NUM_THREADS", "") or env.get("OMP_NUM_THREADS", "")
-    parts = [chip(), f"{os.cpu_count()} cores", device, blas, f"{threads} threads" if blas and threads else ""]
+    name = chip()
+    parts = [
+        name,
+        f"{os.cpu_count()} cores",
+        device.replace(name, "").strip(),
+        blas,
+        f"{threads} threads" if blas and threads else "",
+    ]
     return ", ".join(part for part in parts if part)
 
 
