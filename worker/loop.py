@@ -175,10 +175,12 @@ class Loop:
         longest = max([row.total_tokens for row in running] + ([first.total_tokens] if first else []), default=0)
         bucket = bucket_of(longest) if longest else self._bucket
         cap, setting = self._caps.in_force(bucket), self._caps.prefill(bucket)
-        if (bucket, cap, setting) != (self._bucket, self._cap, self._setting):
-            self._bucket, self._cap, self._setting = bucket, cap, setting
-            self._decoder.expect(cap)
+        if (bucket, setting) != (self._bucket, self._setting):
             self._decoder.prefill_as(setting)
+        self._bucket, self._cap, self._setting = bucket, cap, setting
+        if longest:
+            fitting = self._limits.budget_tokens // memory.charged_tokens(longest, 0)
+            self._decoder.expect(max(1, min(cap, fitting)))
 
     def _step(self) -> None:
         rows = self._decoder.rows

@@ -2,6 +2,7 @@
 
 import queue
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,18 @@ def test_the_cap_follows_the_length_that_decodes(loaded: LoadedModel, tmp_path: 
     wide.turn_until_finished(6)
     wide.loop._pulse(due=True)
     assert wide.pulses()[-1].figures.step_rows / wide.pulses()[-1].figures.steps > 2
+
+
+def test_memory_is_not_taken_for_more_rows_than_fit(loaded: LoadedModel) -> None:
+    """A wide cap over long rows must not make buffers that the budget forbids."""
+    engine = Engine(loaded, cap=64)
+    engine.loop._limits = replace(engine.loop._limits, budget_tokens=5 * 512)
+    engine.give(prompts(12, length=300), max_tokens=20)
+    engine.turn_until_finished(12)
+    generation: Any = engine.loop._decoder._generation
+    assert generation._room[0] <= 5
+    engine.loop._pulse(due=True)
+    assert engine.pulses()[-1].figures.step_rows / engine.pulses()[-1].figures.steps <= 5
 
 
 def test_a_cap_set_from_outside_lowers_ours_and_0_gives_it_back(loaded: LoadedModel) -> None:
