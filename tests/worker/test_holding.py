@@ -282,3 +282,40 @@ def test_any_order_of_events_keeps_the_books_and_each_row_has_one_outcome(seed):
     holding.validate()
     assert holding.shard_of == {}
     assert outcomes == dict.fromkeys(range(next_row), 1)
+
+
+def pulse(**told):
+    return Pulse(running=(), waiting=0, figures=Figures(), **told)
+
+
+def test_measuring_and_throttling_show_in_the_state_and_the_pace_in_the_beat(holding):
+    holding.take(shard(1, [1, 2]))
+    loaded(holding)
+    holding.heard(pulse(measuring=True, throttled=True))
+    assert holding.state() is WorkerState.MEASURING
+    holding.heard(pulse(throttled=True, pace=0.5))
+    assert holding.state() is WorkerState.THROTTLED
+    assert holding.beat(worker="w", nonce="n", epoch="e").pace == 0.5
+    holding.heard(pulse(pace=1.1))
+    assert holding.state() is WorkerState.WORKING
+    holding.heard(pulse(throttled=True))
+    holding.heard(finished(1, 2))
+    assert holding.state() is WorkerState.IDLE, "without work nobody is slow"
+
+
+def test_another_engine_does_not_inherit_the_pace_of_the_last(holding):
+    holding.take(shard(1, [1]))
+    loaded(holding)
+    holding.heard(pulse(measuring=True, pace=0.5))
+    holding.engine_gone("signal 9")
+    assert holding.state() is WorkerState.LOADING
+    assert holding.beat(worker="w", nonce="n", epoch="e").pace == 0
+
+
+def test_a_cap_that_the_engine_changes_is_the_one_reckoned_with(holding):
+    holding.take(shard(1, range(6)))
+    loaded(holding)
+    assert not holding.wants_more()
+    assert holding.heard(replace(READY, cap=9)).to_engine == ()
+    assert holding.wants_more()
+    assert holding.beat(worker="w", nonce="n", epoch="e").engine.cap == 9
