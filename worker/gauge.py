@@ -23,6 +23,8 @@ _LEAST_STEPS, _MOST_STEPS = 3, 16
 _TIMED_S = 0.5
 #: Made-up rows that are placed together; bounds the memory that placing takes.
 _TOGETHER = 8
+#: Prompts are computed until this is over, seconds.
+_PREFILL_S = 1.0
 #: The longest prompt timed: longer ones are computed in evaluations like these.
 _PROMPT_TOKENS = 512
 
@@ -70,21 +72,22 @@ class Gauge:
         return Sample(rows=rows, tps=rows / statistics.median(seconds), peak_bytes=peak)
 
     def prefill(self, setting: Prefill, tokens: int, prompts: int) -> PrefillSample:
-        """Computing `prompts` random prompts of unequal lengths, the longest of `tokens`."""
+        """Computing `prompts` random prompts of unequal lengths, the longest of `tokens`; as many as time allows."""
         longest = max(2, min(tokens, _PROMPT_TOKENS))
         lengths = [longest - longest * i // (2 * prompts) for i in range(prompts)]
         made = [self._tokens(length) for length in lengths]
         cohorts = [[made[i] for i in cohort] for cohort in groups(lengths, rows=setting.rows)]
-        self._compute(cohorts[:1], setting)  # the first use compiles
-        started = time.perf_counter()
-        self._compute(cohorts, setting)
-        seconds = time.perf_counter() - started
-        mx.clear_cache()
-        return PrefillSample(setting=setting, tps=sum(lengths) / seconds)
-
-    def _compute(self, cohorts: Sequence[Sequence[Sequence[int]]], setting: Prefill) -> None:
+        chunk = max(1, setting.tokens // len(cohorts[0]))
+        prefill(self._model, [prompt[:chunk] for prompt in cohorts[0]], tokens_per_eval=setting.tokens)  # compiles
+        computed, started = 0, time.perf_counter()
         for cohort in cohorts:
             prefill(self._model, cohort, tokens_per_eval=setting.tokens)
+            computed += sum(map(len, cohort))
+            if time.perf_counter() - started > _PREFILL_S:
+                break
+        seconds = time.perf_counter() - started
+        mx.clear_cache()
+        return PrefillSample(setting=setting, tps=computed / seconds)
 
     def _tokens(self, count: int) -> list[int]:
         drawn: list[int] = self._random.integers(0, self._vocabulary, count).tolist()

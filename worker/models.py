@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from worker.memory import KV_STEP_TOKENS
 from worker.sampling import greedy
 from worker.solo import prefill
 from worker.text import Text, eos_ids
+from worker.thinking import Tags, find_tags
 
 #: A batch may choose another token than a single row where the single row's logits are this close, as a share of
 #: the distance from mean to best: half-precision products differ by order of summation, wrong masks by far more.
@@ -35,7 +36,7 @@ CPU_PREFILL = Prefill(rows=1, tokens=128)
 GPU_PREFILL = Prefill(rows=8, tokens=2048)
 #: What measuring may go up to: on a GPU for the same reasons, on a CPU because every sample takes its time.
 MOST_CPU_PREFILL = Prefill(rows=4, tokens=512)
-MOST_GPU_PREFILL = Prefill(rows=32, tokens=2048)
+MOST_GPU_PREFILL = Prefill(rows=16, tokens=2048)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ class LoadedModel:
     prefill: Prefill
     #: why the model runs one row at a time, empty when it batches
     single: str
+    #: what stands around its thinking, None for a model that does not think
+    thinking: Tags | None = None
 
 
 def load(source: str, expected_hash: str, hash_cache: Path) -> LoadedModel:
@@ -74,7 +77,7 @@ def load(source: str, expected_hash: str, hash_cache: Path) -> LoadedModel:
         raise ModelError(f"mlx-lm cannot load {source}: {error}") from error
     text = Text.load(folder)
     config = read_config(folder)
-    return describe(model, text, eos_ids(folder, text), config, found)
+    return replace(describe(model, text, eos_ids(folder, text), config, found), thinking=find_tags(folder, text))
 
 
 def describe(model: Any, text: Text, eos: frozenset[int], config: dict[str, Any], hash: str) -> LoadedModel:
