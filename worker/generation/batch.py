@@ -20,6 +20,9 @@ from worker.generation.slots import STEP_COLUMNS, slots_for
 
 #: Steps between evaluations of all cache state: what no later step asks for would pile up as graph (mlx-lm issue 1845).
 SETTLE_STEPS = 256
+#: A gap is closed once it was computed in vain this often: what moving a row costs in steps, on a CPU with wide keys (10)
+#: and with a 135M model (3).
+MOVE_STEPS = 6
 #: Buffers shrink when they need less than this share of their columns; a change copies them once.
 SHRINK_SHARE = 0.6
 
@@ -74,6 +77,8 @@ class Generation:
         self._room = (slots, 0)
         self._flight: _Flight | None = None
         self._early: list[Step] = []
+        # slots computed for nobody since gaps were closed or filled
+        self._idle_slots = 0
 
     @property
     def running(self) -> list[tuple[int, int]]:
@@ -128,7 +133,8 @@ class Generation:
         flight = self._flight or self._launch(None)
         self._flight = None
         if flight is not None:
-            self._flight = self._launch(flight) if self._may_build_ahead() else None
+            ahead = self._ahead is not Ahead.NOTHING and not self._gaps_are_due()
+            self._flight = self._launch(flight) if ahead else None
             events += self._land(flight)
             if self._flight is not None:
                 _send(self._flight.tokens)
@@ -172,6 +178,7 @@ class Generation:
                 cache.count(len(self._slots))
                 cache.place(slot, piece)
         mx.eval([cache.arrays for cache in self._caches])
+        self._idle_slots = 0
 
     def _make_room(self, joining: Sequence[GenRow] = ()) -> None:
         """Fits the buffers to the rows that run and join; they are copied only when that changes them."""
@@ -232,29 +239,35 @@ class Generation:
             self._early += self._land(self._flight)
             self._flight = None
 
-    def _may_build_ahead(self) -> bool:
-        return self._ahead is not Ahead.NOTHING and 8 * self._slots.count(None) <= len(self._slots)
+    def _gaps_are_due(self) -> bool:
+        """Whether the gaps among the rows have cost as much as closing them does."""
+        gaps = self._slots.count(None)
+        return gaps > 0 and self._idle_slots >= gaps * MOVE_STEPS
 
     def _close_gaps(self) -> None:
-        """Moves the last rows into the free slots, so that no slot is computed for nobody."""
-        live = [i for i, row in enumerate(self._slots) if row is not None]
-        if len(live) == len(self._slots):
-            return
-        sources = [i for i in live if i >= len(live)]
-        targets = [i for i in range(len(live)) if self._slots[i] is None]
-        for source, target in zip(sources, targets, strict=True):
-            self._slots[target] = self._slots[source]
-        del self._slots[len(live) :]
-        self.counters.moved_rows += len(sources)
-        for cache in self._caches:
-            if sources:
+        """Moves the last rows into free slots when that is due; free slots at the end go at once."""
+        taken = [i for i, row in enumerate(self._slots) if row is not None]
+        if self._gaps_are_due():
+            sources = [i for i in taken if i >= len(taken)]
+            targets = [i for i in range(len(taken)) if self._slots[i] is None]
+            for source, target in zip(sources, targets, strict=True):
+                self._slots[target] = self._slots[source]
+            for cache in self._caches:
                 cache.move(sources, targets)
-            cache.count(len(live))
+            self.counters.moved_rows += len(sources)
+            self._idle_slots = 0
+            taken = list(range(len(taken)))
+        end = taken[-1] + 1 if taken else 0
+        if end < len(self._slots):
+            del self._slots[end:]
+            for cache in self._caches:
+                cache.count(end)
 
     def _count(self, slots: int, rows: int) -> None:
         self.counters.steps += 1
         self.counters.step_rows += rows
         self.counters.idle_slots += slots - rows
+        self._idle_slots += slots - rows
         self.counters.level_steps += isinstance(self._positions.offset, int)
         if self.counters.steps % SETTLE_STEPS == 0:
             mx.eval([cache.arrays for cache in self._caches])

@@ -141,7 +141,7 @@ class KVSlots:
         self.values[slot : slot + 1, :, : values.shape[2]] = values
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        if self.keys is None:
+        if self.keys is None or not sources:
             return
         pick = mx.array(list(sources))
         keys, values = self.keys[pick], self.values[pick]
@@ -213,6 +213,8 @@ class ArraySlots(ArraysCache):  # type: ignore[misc]
             self.cache[i][slot : slot + 1] = 0 if row is None else row
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        if not sources:
+            return
         for array in self.arrays:
             array[mx.array(list(targets))] = array[mx.array(list(sources))]
 

@@ -10,7 +10,7 @@ from mlx_lm.generate import generate_step
 
 from fleet.job import Finish
 from tests.tiny import CONFIGS, VOCABULARY, tiny
-from worker.generation.batch import Ahead, Generation
+from worker.generation.batch import MOVE_STEPS, Ahead, Generation
 from worker.generation.rows import GenRow, Step
 
 pytestmark = pytest.mark.mlx
@@ -162,13 +162,15 @@ def test_rows_of_equal_length_decode_without_a_mask(llama: Any) -> None:
     assert tokens[6] == single(llama, PROMPTS[6], NEW[6])
 
 
-def test_without_steps_ahead_no_slot_is_computed_for_nobody(llama: Any) -> None:
-    generation = make(llama)
+@pytest.mark.parametrize("ahead", Ahead)
+def test_gaps_are_closed_once_they_cost_more_than_that(llama: Any, ahead: Ahead) -> None:
+    generation = make(llama, ahead=ahead)
     generation.insert([row(i) for i in range(10)])
     gathered(run(generation))
-    assert generation.counters.idle_slots == 0
-    assert generation.counters.moved_rows > 0
-    assert generation.counters.steps == max(NEW)
+    counters = generation.counters
+    assert counters.moved_rows > 0
+    assert counters.idle_slots <= (MOVE_STEPS + 1) * 10
+    assert counters.steps == max(NEW)
 
 
 def test_prompts_together_count_their_padding(llama: Any) -> None:
