@@ -20,8 +20,8 @@ from worker.generation.slots import STEP_COLUMNS, slots_for
 
 #: Steps between evaluations of all cache state: what no later step asks for would pile up as graph (mlx-lm issue 1845).
 SETTLE_STEPS = 256
-#: A gap is closed once it was computed in vain this often: what moving a row costs in steps, on a CPU with wide keys (10)
-#: and with a 135M model (3).
+#: A gap is closed once it was computed in vain this often. Moving a row cost 10 steps of one slot on a CPU with wide
+#: keys and tiny weights, and costs less where weights count.
 MOVE_STEPS = 6
 #: Buffers shrink when they need less than this share of their columns; a change copies them once.
 SHRINK_SHARE = 0.6
