@@ -1,7 +1,8 @@
 """An answer as a line of output: flat, as an OpenAI batch response, or as an entry of the errors file. Pure.
 
 A flat line is `{id, text | label, finish_reason, input_tokens, output_tokens, error}`, then the input's other fields.
-A request of several prompts has `texts`, a list, in place of `text`. A failed one has a null text, the finish_reason
+A request of several prompts has `texts`, a list, in place of `text`. Where a model thought before it answered,
+`reasoning` (or `reasonings`) holds that. A failed one has a null text, the finish_reason
 "error", and says why in `error`. An input field named like one of ours comes as `input_<name>`.
 """
 
@@ -15,6 +16,10 @@ from fleet.job import Finish, RequestState, Task
 
 Line = dict[str, Any]
 
+#: The field that holds a model's thinking; with an s behind it, that of several prompts.
+REASONING = "reasoning"
+#: OpenAI knows no word for an empty answer, nor for thinking without an end.
+_OPENAI_FINISH = {Finish.EMPTY: Finish.STOP, Finish.THINKING: Finish.LENGTH}
 _CHAT = "/v1/chat/completions"
 _ERROR_CODES = {RequestState.ERROR: "request_failed", RequestState.QUARANTINED: "quarantined"}
 
@@ -36,6 +41,7 @@ def _own_fields(answer: Answer, task: Task) -> Line:
         line[f"{field}s"] = [part.text for part in answer.parts]
     else:
         line[field] = answer.parts[0].text if done else None
+    line |= _reasoning(answer)
     line["finish_reason"] = _flat_finish(answer.parts) if done else Finish.ERROR.value
     line["input_tokens"] = answer.input_tokens
     line["output_tokens"] = answer.output_tokens
@@ -43,10 +49,19 @@ def _own_fields(answer: Answer, task: Task) -> Line:
     return line
 
 
+def _reasoning(answer: Answer) -> Line:
+    if answer.state is not RequestState.DONE or not any(part.reasoning for part in answer.parts):
+        return {}
+    if len(answer.parts) > 1:
+        return {f"{REASONING}s": [part.reasoning for part in answer.parts]}
+    return {REASONING: answer.parts[0].reasoning}
+
+
 def carried(answer: Answer, task: Task) -> Line:
     """The input's other fields, named apart from ours."""
     field = answer_field(task)
-    taken = {"id", field, f"{field}s", "finish_reason", "input_tokens", "output_tokens", "error"}
+    taken = {"id", "finish_reason", "input_tokens", "output_tokens", "error"}
+    taken |= {field, f"{field}s", REASONING, f"{REASONING}s"}
     line: Line = {}
     for name, value in json.loads(answer.extra or "{}").items():
         while name in taken or name in line:
@@ -95,9 +110,12 @@ def _body(answer: Answer, job: JobRecord, name: str) -> Line:
 
 
 def _choice(index: int, part: Part, *, chat: bool) -> Line:
-    content: Line = {"message": {"role": "assistant", "content": part.text}} if chat else {"text": part.text}
-    # OpenAI knows no word for an empty answer
-    finish = Finish.STOP if part.finish is Finish.EMPTY else part.finish
+    thought: Line = {"reasoning_content": part.reasoning} if part.reasoning else {}
+    if chat:
+        content: Line = {"message": {"role": "assistant", "content": part.text, **thought}}
+    else:
+        content = {"text": part.text, **thought}
+    finish = _OPENAI_FINISH.get(part.finish, part.finish)
     return {"index": index, **content, "logprobs": None, "finish_reason": finish.value}
 
 

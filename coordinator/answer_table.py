@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import IO, Any
 
-from coordinator.answer_lines import Line, answer_field, carried, flat_line
+from coordinator.answer_lines import REASONING, Line, answer_field, carried, flat_line
 from coordinator.records import Answer
 from fleet.errors import UsageError
 from fleet.job import Task
@@ -73,12 +73,15 @@ def _column_kinds(answers: Iterable[Answer], task: Task) -> dict[str, str]:
     """Column name -> kind, ours first."""
     field = answer_field(task)
     several = False
+    thought: dict[str, str] = {}
     found: dict[str, str] = {}
     for answer in answers:
         several = several or len(answer.parts) > 1
+        if any(part.reasoning for part in answer.parts):
+            thought |= {f"{REASONING}s": "texts"} if len(answer.parts) > 1 else {REASONING: "text"}
         for name, value in carried(answer, task).items():
             found[name] = _widened(found.get(name), value)
-    ours = {"id": "text", field: "text"} | ({f"{field}s": "texts"} if several else {})
+    ours = {"id": "text", field: "text"} | ({f"{field}s": "texts"} if several else {}) | thought
     ours |= {"finish_reason": "text", "input_tokens": "integer", "output_tokens": "integer", "error": "text"}
     return ours | {name: kind or "text" for name, kind in found.items()}
 

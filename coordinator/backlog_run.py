@@ -92,6 +92,7 @@ def _intake_options(args: argparse.Namespace) -> IntakeOptions:
         limit=args.limit,
         labels=tuple(args.labels),
         split=not args.no_split,
+        think=args.think,
     )
 
 

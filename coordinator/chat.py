@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -18,6 +18,10 @@ from fleet.errors import ModelError, RequestError
 
 _CONFIG_FILE = "tokenizer_config.json"
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+#: What templates call their thinking switch: most, and DeepSeek's.
+_SWITCHES = ("enable_thinking", "thinking")
 
 
 class ChatTemplate:
@@ -32,12 +36,17 @@ class ChatTemplate:
         # jinja chains two dicts here and merges them at each rendering, which a plain one makes 1.4x faster
         self._template.globals = dict(self._template.globals)
         self._special_tokens = special_tokens
-        #: True when the template has a thinking switch
-        self.can_think = "enable_thinking" in source
+        asked = meta.find_undeclared_variables(environment.parse(source))
+        self._switch = next((name for name in _SWITCHES if name in asked), None)
+
+    @property
+    def can_think(self) -> bool:
+        """Whether the template has a thinking switch."""
+        return self._switch is not None
 
     def render(self, messages: Sequence[dict[str, str]], *, think: bool) -> str:
         """The prompt up to where the answer begins; RequestError when the template refuses `messages`."""
-        switch = {"enable_thinking": think} if self.can_think else {}
+        switch = {self._switch: think} if self._switch else {}
         try:
             return self._template.render(
                 messages=messages,

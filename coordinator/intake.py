@@ -226,6 +226,8 @@ class Intake:
             if self._options.task is not Task.GENERATE or not raw:
                 raise missing_template(folder)
             return
+        if self._options.think is not None and not chat.can_think:
+            self._notices["the model's chat template has no thinking switch: --think and --no-think change nothing"] = 0
         try:
             self._prompts.document("text")
         except RequestError as error:

@@ -14,7 +14,7 @@ from fleet.job import Finish, RequestState
 
 _ANSWERS = """
 SELECT q.id, q.custom_id, i.path, q.line, q.state, q.error, q.extra, q.url, q.shape, p.level = q.level,
-    x.text, x.finish, x.input_tokens, x.output_tokens
+    x.text, x.finish, x.input_tokens, x.output_tokens, x.reasoning
 FROM request q
 CROSS JOIN input i ON i.id = q.input
 LEFT JOIN part p ON p.request = q.id
@@ -46,8 +46,8 @@ def _answer(lines: list[tuple[Any, ...]]) -> Answer:
         url=url,
         shape=Shape(shape),
         parts=tuple(
-            Part(text=text, finish=Finish(finish), input_tokens=taken, output_tokens=made)
-            for latest, text, finish, taken, made in done
+            Part(text=text, finish=Finish(finish), input_tokens=taken, output_tokens=made, reasoning=reasoning)
+            for latest, text, finish, taken, made, reasoning in done
             if latest
         ),
         input_tokens=sum(values[3] for values in done),

@@ -10,7 +10,7 @@ from fleet.job import Finish, RowState
 from fleet.messages import RowResult
 
 _INSERT = """
-INSERT INTO result (row, text, finish, input_tokens, output_tokens, worker) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO result (row, text, finish, input_tokens, output_tokens, reasoning, worker) VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 _LATEST_TEXTS = """
 SELECT x.text FROM request q JOIN part p ON p.request = q.id AND p.level = q.level
@@ -27,12 +27,17 @@ def record_results(store: Store, worker: str, results: Sequence[RowResult]) -> l
     still_open = store.rows(f"SELECT id FROM row WHERE state = 0 AND {_THESE}", (json.dumps(list(first)),))
     kept = [first[row] for (row,) in still_open]
     done = [result for result in kept if result.finish is not Finish.ERROR]
-    store.run_many(_INSERT, [(r.id, r.text, r.finish.value, r.input_tokens, r.output_tokens, worker) for r in done])
+    store.run_many(_INSERT, [(*_values(result), worker) for result in done])
     store.run_many("UPDATE row SET state = 1 WHERE id = ?", [(r.id,) for r in done])
     for result in kept:
         if result.finish is Finish.ERROR:
             fail_row(store, result.id, RowState.ERROR, result.error or "the engine gave no reason")
     return [result.id for result in kept]
+
+
+def _values(result: RowResult) -> tuple[object, ...]:
+    tokens = (result.input_tokens, result.output_tokens)
+    return (result.id, result.text, result.finish.value, *tokens, result.reasoning)
 
 
 def fail_row(store: Store, row: int, state: RowState, reason: str) -> bool:

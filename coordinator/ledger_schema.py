@@ -8,7 +8,7 @@ the key as primary key.
 from __future__ import annotations
 
 #: PRAGMA user_version of a ledger this code reads and writes.
-VERSION = 1
+VERSION = 2
 
 #: Bits of a request's id that hold its ordinal.
 ORDINAL_BITS = 32
@@ -90,6 +90,7 @@ CREATE TABLE result (
     finish TEXT NOT NULL,               -- Finish
     input_tokens INTEGER NOT NULL,
     output_tokens INTEGER NOT NULL,
+    reasoning TEXT NOT NULL,            -- what came before the text, empty for most models
     worker TEXT NOT NULL
 );
 

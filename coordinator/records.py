@@ -169,6 +169,8 @@ class Part:
     finish: Finish
     input_tokens: int
     output_tokens: int
+    #: what a thinking model wrote before its answer
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

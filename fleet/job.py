@@ -51,6 +51,8 @@ class Finish(StrEnum):
     STOP = "stop"
     #: max_tokens reached
     LENGTH = "length"
+    #: max_tokens reached before the model had thought to an end: there is no answer
+    THINKING = "length_in_thinking"
     #: ended at once: the model had nothing to say
     EMPTY = "empty"
     #: the row could not be run; `error` says why

@@ -72,6 +72,8 @@ class RowResult:
     output_tokens: int
     #: why the row could not be run; set only when `finish` is ERROR
     error: str | None = None
+    #: what a thinking model wrote before its answer, without the tags; its tokens are among `output_tokens`
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import mlx.core as mx
@@ -63,6 +65,32 @@ def random_weights(config: dict[str, object], seed: int) -> dict[str, mx.array]:
         model.parameters(),
     )
     return dict(tree_flatten(drawn))
+
+
+def chained(folder: Path, *chains: Sequence[str], added: Sequence[str] = (), template: str = TEMPLATE) -> Path:
+    """A model that follows chains of tokens: the greedy token after one is the next in its chain.
+
+    `added` become tokens of the tokenizer first.
+    """
+    tiny_llama(folder)
+    tokenizer = train_tokenizer()
+    tokenizer.add_tokens(list(added))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = json.loads((folder / "config.json").read_text()) | {"vocab_size": tokenizer.get_vocab_size()}
+    weights = random_weights(config, seed=7)
+    for name in weights:
+        if name.endswith(("o_proj.weight", "down_proj.weight")):  # layers add nothing: a token is all that is known
+            weights[name] = mx.zeros_like(weights[name])
+    head = mx.zeros_like(weights["lm_head.weight"])
+    for chain in chains:
+        ids = [tokenizer.token_to_id(token) for token in chain]
+        for this, following in pairwise(ids):
+            head[following] += weights["model.embed_tokens.weight"][this]
+    weights["lm_head.weight"] = head * 4
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
 
 
 def train_tokenizer() -> Tokenizer:

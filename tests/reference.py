@@ -30,7 +30,11 @@ class Reference:
         """Token ids of a conversation."""
         assert self._chat is not None
         rendered = self._chat.render(messages, think=think)
-        ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False).ids
+        return self.encode(rendered)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def tokens(self, prompt: Sequence[int], max_tokens: int) -> list[int]:

@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from fleet.job import Finish
 from fleet.messages import Figures, RowResult
-from worker.batching import Row
+from worker.batching import TOKEN_BYTES, Row
 from worker.generation.rows import GenRow
 from worker.knee import Prefill
 from worker.penalties import PenaltyProcessor, penalizes
@@ -18,6 +18,7 @@ from worker.prefixes import PrefixStore, unpack
 from worker.sampling import LabelProcessor, LabelTrie, Processor, Samplers
 from worker.solo import Generation
 from worker.text import REPLACEMENT, StopWatch, Text, cut
+from worker.thinking import TAIL_TOKENS, Tagged, Tags, Thought
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class _Live:
     watch: StopWatch | None = None
     #: stop strings that are one special token, which text never shows
     stop_ids: frozenset[int] = frozenset()
+    #: present when the model may think before it answers
+    thought: Thought | None = None
     #: present when the answer is one of labels
     trie: LabelTrie | None = None
 
@@ -39,13 +42,19 @@ class Decoder:
     """Decodes rows together. `insert` computes prompts, each `step` gives every row a token more."""
 
     def __init__(
-        self, generation: Generation, text: Text, eos: frozenset[int], prefixes: PrefixStore | None = None
+        self,
+        generation: Generation,
+        text: Text,
+        eos: frozenset[int],
+        prefixes: PrefixStore | None = None,
+        thinking: Tags | None = None,
     ) -> None:
-        """Without `prefixes` every row's prompt is computed whole."""
+        """Without `prefixes` every row's prompt is computed whole; `thinking` is for models that think."""
         self._generation = generation
         self._prefixes = prefixes
         self._text = text
         self._eos = eos
+        self._tagged = Tagged(text, thinking) if thinking else None
         self._samplers = Samplers()
         self._live: dict[int, _Live] = {}
         self._output_tokens = 0
@@ -79,6 +88,9 @@ class Decoder:
         live = _Live(row, stop_ids=stop_ids, watch=StopWatch(self._text, stops) if stops else None)
         if row.sampling.labels:
             live.trie = self._trie(row.sampling.labels, row.sampling.label_tokens)
+        elif self._tagged is not None:
+            tail = unpack(row.prefix[-TAIL_TOKENS * TOKEN_BYTES :]) + row.tokens[-TAIL_TOKENS:]
+            live.thought = Thought(self._tagged, tail)
         self._live[row.id] = live
         return live
 
@@ -123,31 +135,43 @@ class Decoder:
 
     def _keep(self, live: _Live, token: int) -> bool:
         """Adds a token; True when it completes a stop string or a label that cannot go on."""
-        if token in live.stop_ids:
+        answer = live.thought.push(token) if live.thought else (token,)
+        if token in live.stop_ids and token in answer:
             return True
         live.kept.append(token)
         self._output_tokens += 1
         if live.trie is not None:
             node = live.trie.follow(live.kept)
             return node is not None and not node.children
-        return live.watch is not None and live.watch.push(token)
+        return live.watch is not None and any(map(live.watch.push, answer))
 
     def _end(self, live: _Live, finish: Finish) -> RowResult:
         del self._live[live.row.id]
+        reasoning, answer, text = self._split(live)
+        if finish is Finish.LENGTH:
+            reasoning, text = reasoning.rstrip(REPLACEMENT), text.rstrip(REPLACEMENT)
+            finish = Finish.THINKING if live.thought and live.thought.inside else finish
+        elif not answer:
+            finish = Finish.EMPTY
         return RowResult(
             id=live.row.id,
-            text=self._final_text(live, finish),
-            finish=finish if live.kept else Finish.EMPTY,
+            text=text,
+            finish=finish,
             input_tokens=live.row.prompt_tokens,
             output_tokens=len(live.kept),
+            reasoning=reasoning,
         )
 
-    def _final_text(self, live: _Live, finish: Finish) -> str:
+    def _split(self, live: _Live) -> tuple[str, Sequence[int], str]:
+        """The row's thinking, the tokens of its answer, and the answer."""
         if live.trie is not None:
             node = live.trie.follow(live.kept)
-            return node.label if node is not None and node.label is not None else ""
-        text = cut(self._text.decode(live.kept), live.row.sampling.stop)
-        return text.rstrip(REPLACEMENT) if finish is Finish.LENGTH else text
+            return "", live.kept, node.label if node is not None and node.label is not None else ""
+        if live.thought is not None:
+            reasoning, answer, text = live.thought.split(live.kept)
+        else:
+            reasoning, answer, text = "", live.kept, self._text.decode(live.kept)
+        return reasoning, answer, cut(text, live.row.sampling.stop)
 
     def remove(self, ids: Iterable[int]) -> None:
         """Forgets those of these rows that are in the batch."""

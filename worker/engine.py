@@ -87,7 +87,7 @@ def start(
     send(ready)
     return Loop(
         ready,
-        decoder=Decoder(generation, loaded.text, loaded.eos, prefixes),
+        decoder=Decoder(generation, loaded.text, loaded.eos, prefixes, loaded.thinking),
         limits=limits,
         vocabulary=loaded.vocabulary,
         caps=caps,

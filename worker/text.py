@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
@@ -16,12 +16,19 @@ from fleet.model import TOKENIZER_FILE, read_config
 REPLACEMENT = "\ufffd"
 
 
+class Decodes(Protocol):
+    """What turns tokens into text."""
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+
 class Text:
     """A model's tokenizer, as far as an engine needs it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._special = {
+        #: special tokens, which `decode` leaves out, by what is written for them
+        self.special = {
             token.content: id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special
         }
 
@@ -45,7 +52,7 @@ class Text:
 
     def special_id(self, content: str) -> int | None:
         """The id of the special token written exactly so; `decode` leaves these out."""
-        return self._special.get(content)
+        return self.special.get(content)
 
 
 def eos_ids(folder: Path, text: Text) -> frozenset[int]:
@@ -81,7 +88,7 @@ class StopWatch:
     decoded again until it ends on a whole character.
     """
 
-    def __init__(self, text: Text, stops: Sequence[str]) -> None:
+    def __init__(self, text: Decodes, stops: Sequence[str]) -> None:
         self._text = text
         self._stops = stops
         self._reach = max(map(len, stops)) - 1

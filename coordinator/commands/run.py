@@ -46,6 +46,11 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--prompt-template", metavar="TEXT|FILE", help="instruction in which {text} stands for the row's text"
     )
+    group.add_argument(
+        "--think",
+        action=argparse.BooleanOptionalAction,
+        help="lets models whose chat template has a thinking switch think first, or not (not)",
+    )
     group.add_argument("--labels", type=_labels, default=(), metavar="A,B,C", help="classify: the answers allowed")
     group.add_argument("--no-split", action="store_true", help="summarize: too long a text is an error, not split")
 

@@ -36,6 +36,21 @@ def template(source: str) -> ChatTemplate:
     return ChatTemplate(source, special_tokens={"bos_token": "<s>", "eos_token": "</s>"}, today=TODAY, where="here")
 
 
+@pytest.mark.parametrize(
+    ("source", "off", "on"),
+    [
+        ("{{ messages[0].content if enable_thinking is defined and not enable_thinking else 'x' }}", "hi", "x"),
+        ("{% if not thinking is defined %}{% set thinking = 3 %}{% endif %}{{ thinking }}", "False", "True"),
+        ("{% set thinking = 3 %}{{ thinking }} enable_thinking", "3 enable_thinking", "3 enable_thinking"),
+    ],
+)
+def test_the_thinking_switch_is_told_by_the_name_that_the_template_reads(source: str, off: str, on: str) -> None:
+    chat = template(source)
+    assert chat.can_think == (on != off)
+    hello = [{"role": "user", "content": "hi"}]
+    assert [chat.render(hello, think=think) for think in (False, True)] == [off, on]
+
+
 @pytest.mark.parametrize("source", [TEMPLATE, THINKING])
 @pytest.mark.parametrize("think", [True, False])
 def test_the_text_is_the_one_transformers_makes(source: str, think: bool) -> None:

@@ -389,3 +389,9 @@ def test_special_tokens_stand_in_the_prompt_as_single_ids(take: Callable[..., In
     ids = unpack(request.rows[0].tokens)
     assert ids[0] == SPECIAL.index("<|im_start|>")
     assert ids.count(SPECIAL.index("<|im_start|>")) == 2
+
+
+def test_a_thinking_flag_that_the_template_does_not_know_is_told(take: Callable[..., Intake]) -> None:
+    (warning,) = take(lines(OK[0]), think=True).warnings
+    assert "no thinking switch" in warning
+    assert take(lines(OK[0])).warnings == []

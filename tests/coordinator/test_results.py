@@ -7,6 +7,7 @@ import json
 import os
 import resource
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,43 @@ def test_a_flat_output_has_every_request_in_input_order(ledger: Ledger, job: Job
         {"id": "c", "text": "zwei\n", "finish_reason": "stop", "input_tokens": 3, "output_tokens": 2, "error": None},
     ]
     assert read(errors_file(str(out))) == [{"id": "a", "source": "/in.jsonl:2", "error": "no prompt"}]
+
+
+THOUGHT = replace(done(1, "yes", Finish.THINKING), reasoning="Hm.")
+
+
+def test_thinking_stands_beside_the_text_where_there_was_some(ledger: Ledger, job: JobRecord, out: Path) -> None:
+    extra = json.dumps({"reasoning": "theirs"})
+    ledger.add_requests(job.id, [request("a", 1, extra=extra), request("b", 2), request("c", 1, 2)])
+    ledger.commit("w", [THOUGHT, done(2, "no")])
+    write_results(ledger, job, openai=False, output=str(out))
+    first, second, third = read(out)
+    assert (first["text"], first["reasoning"], first["input_reasoning"]) == ("yes", "Hm.", "theirs")
+    assert first["finish_reason"] == "length_in_thinking"
+    assert "reasoning" not in second
+    assert (third["texts"], third["reasonings"]) == (["yes", "no"], ["Hm.", ""])
+
+
+def test_an_openai_message_has_its_thinking_in_reasoning_content(ledger: Ledger, job: JobRecord, out: Path) -> None:
+    ledger.add_requests(job.id, [request("a", 1, url=CHAT), request("b", 2, url=CHAT), request("c", 1, url=PLAIN)])
+    ledger.commit("w", [THOUGHT, done(2, "no")])
+    write_results(ledger, job, openai=True, output=str(out))
+    first, second, third = [line["response"]["body"]["choices"][0] for line in read(out)]
+    assert first["message"] == {"role": "assistant", "content": "yes", "reasoning_content": "Hm."}
+    assert first["finish_reason"] == "length"
+    assert second["message"] == {"role": "assistant", "content": "no"}
+    assert (third["text"], third["reasoning_content"]) == ("yes", "Hm.")
+
+
+def test_thinking_is_a_column_of_a_parquet_output(ledger: Ledger, job: JobRecord, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    ledger.add_requests(job.id, [request("a", 1), request("b", 2)])
+    ledger.commit("w", [THOUGHT, done(2, "no")])
+    out = tmp_path / "out.parquet"
+    write_results(ledger, job, openai=False, output=str(out))
+    table = parquet.read_table(out)
+    assert table.column_names[:3] == ["id", "text", "reasoning"]
+    assert table["reasoning"].to_pylist() == ["Hm.", None]
 
 
 def test_input_fields_are_carried_and_never_take_the_place_of_ours(ledger: Ledger, job: JobRecord, out: Path) -> None:

@@ -12,6 +12,7 @@ from worker.batching import ORDINARY, Row
 from worker.decoder import Decoder
 from worker.generation.rows import Counters, GenRow, Step
 from worker.text import Text
+from worker.thinking import TAGS, Tags
 
 TOKENIZER: Any = train_tokenizer()
 
@@ -62,9 +63,11 @@ def row(id: int, sampling: Sampling | None = None, max_tokens: int = 50) -> Row:
     )
 
 
-def decode(script: list[int], sampling: Sampling | None = None, max_tokens: int = 50) -> RowResult:
+def decode(
+    script: list[int], sampling: Sampling | None = None, max_tokens: int = 50, thinking: Tags | None = None
+) -> RowResult:
     generation = Script({1: script})
-    decoder = Decoder(generation, Text(TOKENIZER), frozenset([EOS]))
+    decoder = Decoder(generation, Text(TOKENIZER), frozenset([EOS]), thinking=thinking)
     decoder.insert([row(1, sampling, max_tokens)])
     while True:
         ended = decoder.step(8)
@@ -109,6 +112,49 @@ def test_a_stop_string_completed_by_the_last_allowed_token_is_a_stop() -> None:
     script = tokens("yes no")
     result = decode(script, Sampling(stop=("no",)), max_tokens=len(script))
     assert (result.text, result.finish) == ("yes ", Finish.STOP)
+
+
+THINK = "<think>\nThe house says no, the senate yes.</think>\n\nThe answer is yes"
+
+
+def test_thinking_is_told_apart_from_the_answer_and_its_tokens_count() -> None:
+    script = tokens(THINK)
+    assert decode([*script, EOS], thinking=TAGS[0]) == RowResult(
+        id=1,
+        text="The answer is yes",
+        finish=Finish.STOP,
+        input_tokens=3,
+        output_tokens=len(script),
+        reasoning="The house says no, the senate yes.",
+    )
+    assert decode([*script, EOS]).text == THINK
+
+
+def test_stop_strings_are_not_looked_for_in_the_thinking() -> None:
+    result = decode([*tokens(THINK), EOS], Sampling(stop=("yes",)), thinking=TAGS[0])
+    assert (result.text, result.finish) == ("The answer is ", Finish.STOP)
+    assert result.reasoning == "The house says no, the senate yes."
+    result = decode([*tokens("<tag> no yes"), EOS], Sampling(stop=("<", "yes")), thinking=TAGS[0])
+    assert (result.text, result.finish, result.output_tokens) == ("", Finish.STOP, len(tokens("<ta")))
+
+
+def test_max_tokens_reached_inside_the_thinking_is_told_as_such() -> None:
+    result = decode(tokens(THINK), max_tokens=12, thinking=TAGS[0])
+    assert (result.text, result.finish, result.output_tokens) == ("", Finish.THINKING, 12)
+    assert THINK.removeprefix("<think>\n").startswith(result.reasoning)
+    assert result.reasoning
+    late = decode(tokens(THINK), max_tokens=len(tokens(THINK)) - 1, thinking=TAGS[0])
+    assert (late.finish, late.text[:10]) == (Finish.LENGTH, "The answer")
+
+
+def test_a_model_that_thinks_and_then_says_nothing_has_an_empty_answer() -> None:
+    for text in ("<think>no", "<think>no</think>"):
+        result = decode([*tokens(text), EOS], thinking=TAGS[0])
+        assert (result.text, result.finish, result.reasoning) == ("", Finish.EMPTY, "no")
+
+
+def test_a_label_is_no_thinking() -> None:
+    assert decode([10, 11, 99], LABELS, thinking=TAGS[0]).text == "nope"
 
 
 LABELS = Sampling(labels=("no", "nope"), label_tokens=((10,), (10, 11)))
