@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from coordinator.progress import duration
 from coordinator.records import Answer, JobRecord
 from coordinator.results import STDOUT, errors_file
-from fleet.job import RequestState
+from fleet.job import Finish, RequestState
 
 if TYPE_CHECKING:
     from coordinator.local_run import RunResult
@@ -48,6 +48,8 @@ class Survey:
     failures: tuple[Failure, ...] = ()
     #: rows that the answered requests are made of, equal ones counted each time
     rows: int = 0
+    #: those of them that reached max_tokens before their answer began
+    thinking: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ class Summary:
     computed_rows: int
     #: rows that were known, from an earlier run or from an equal row
     reused_rows: int
+    #: rows that reached max_tokens before their answer began
+    thinking_rows: int
     crashes: int
     #: wall clock of this run, model loading included
     seconds: float
@@ -96,12 +100,13 @@ class Summary:
 def survey(answers: Iterable[Answer]) -> Survey:
     """Groups failures by kind and counts rows, in one pass and bounded memory."""
     kinds: dict[str, Failure] = {}
-    rows = 0
+    rows = thinking = 0
     for answer in answers:
         rows += len(answer.parts)
+        thinking += sum(part.finish is Finish.THINKING for part in answer.parts)
         if answer.state in (RequestState.ERROR, RequestState.QUARANTINED):
             _count(kinds, answer)
-    return Survey(failures=tuple(sorted(kinds.values(), key=lambda kind: -kind.count)), rows=rows)
+    return Survey(failures=tuple(sorted(kinds.values(), key=lambda kind: -kind.count)), rows=rows, thinking=thinking)
 
 
 def _count(kinds: dict[str, Failure], answer: Answer) -> None:
@@ -143,6 +148,7 @@ def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str 
         shared_tokens=total.shared_tokens,
         computed_rows=result.computed,
         reused_rows=max(seen.rows - result.computed, 0),
+        thinking_rows=seen.thinking,
         crashes=result.crashes,
         seconds=result.seconds,
         output_tps=total.output_tokens / result.seconds if result.seconds else 0.0,
@@ -171,6 +177,8 @@ def text(summary: Summary) -> str:
         _line("tokens", _tokens(summary)),
         _line("rows", _rows(summary)),
     ]
+    if summary.thinking_rows:
+        lines.append(_line("", f"{summary.thinking_rows:,} still thinking at --max-tokens, without an answer"))
     if summary.mean_batch is not None and summary.occupancy is not None:
         speed = f"{summary.output_tps:,.0f} tok/s out, {summary.prompt_tps:,.0f} tok/s in"
         batch = f"{summary.mean_batch:.1f} rows on average, {summary.occupancy:.0%} of the cap"

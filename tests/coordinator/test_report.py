@@ -68,6 +68,14 @@ def test_prompt_tokens_that_were_not_computed_again_are_told_when_there_are_some
     assert report.as_dict(shared)["shared_tokens"] == 12_345
 
 
+def test_rows_that_thought_until_max_tokens_are_counted() -> None:
+    thought = Part(text="", finish=Finish.THINKING, input_tokens=1, output_tokens=1, reasoning="Hm")
+    seen = report.survey([replace(answer(0), parts=(thought, thought)), answer(1, parts=1)])
+    assert (seen.rows, seen.thinking) == (3, 2)
+    assert "2 still thinking at --max-tokens, without an answer" in report.text(made(seen=seen))
+    assert "thinking" not in report.text(made())
+
+
 def test_rows_not_computed_here_were_reused() -> None:
     assert (made().computed_rows, made().reused_rows) == (90, 7)
 

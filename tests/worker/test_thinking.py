@@ -33,7 +33,7 @@ class Model:
     def split(self, answer: str, prompt: str = "") -> tuple[str, str]:
         thought, released = self.follow(answer, prompt)
         reasoning, tokens, text = thought.split(self.ids(answer))
-        assert list(tokens) == released or (not released and thought.inside is False and not text.strip("< think"))
+        assert list(tokens[: len(released)]) == released
         return reasoning, text
 
 
@@ -54,23 +54,25 @@ def model(request: pytest.FixtureRequest) -> Model:
     ("answer", "reasoning", "text"),
     [
         ("<think>\nno, café\n</think>\n\nyes", "no, café", "yes"),
-        ("\n<think>no</think>yes <think>a</think>", "no", "yes"),
+        ("\n<think>no</think>yes", "no", "yes"),
         ("<think></think>yes", "", "yes"),
         ("<think>\nnever done", "never done", ""),
         ("yes", "", "yes"),
-        (" yes </think> no", "", None),
         ("<table> yes", "", "<table> yes"),
         ("<thi", "", "<thi"),
         ("", "", ""),
     ],
 )
-def test_an_answer_is_split_at_its_tags(model: Model, answer: str, reasoning: str, text: str | None) -> None:
-    found, said = model.split(answer)
+def test_an_answer_is_split_at_its_tags(model: Model, answer: str, reasoning: str, text: str) -> None:
+    assert model.split(answer) == (reasoning, text)
+
+
+@pytest.mark.parametrize(("answer", "reasoning"), [(" yes </think> no", ""), ("<think>a</think>yes <think> no", "a")])
+def test_a_tag_in_the_middle_of_an_answer_does_not_split_it(model: Model, answer: str, reasoning: str) -> None:
+    found, text = model.split(answer)
     assert found == reasoning
-    if text is None or said.startswith("yes "):  # tags after the answer began are part of it, hidden where special
-        assert said.strip().startswith("yes")
-    else:
-        assert said == text
+    assert text.strip().startswith("yes ")
+    assert text.endswith(" no")
 
 
 @pytest.mark.parametrize("prompt", ["who?<|im_start|>assistant\n<think>", "who?<|im_start|>assistant\n<think>\n"])
