@@ -1,16 +1,20 @@
 """Rows in, results out."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fleet.job import Finish, Sampling
 from fleet.messages import RowResult
+from tests.driver import packed
 from tests.models import EOS, train_tokenizer
 from worker.batching import ORDINARY, Row
 from worker.decoder import Decoder
+from worker.generation.prefill import Prefix
 from worker.generation.rows import Counters, GenRow, Step
+from worker.prefixes import PrefixStore
 from worker.text import Text
 from worker.thinking import TAGS, Tags
 
@@ -75,6 +79,34 @@ def decode(
             assert not generation.inside
             assert decoder.rows == []
             return ended[0]
+
+
+def test_a_prefix_is_handed_on_computed_and_counted_once() -> None:
+    generation = Script({id: [*tokens("yes"), EOS] for id in (1, 2, 3)})
+    computed = Prefix(tokens=(8, 9), caches=())
+    prefixes = PrefixStore(lambda _: computed, limit_bytes=100, kv_bytes=1)
+    decoder = Decoder(generation, Text(TOKENIZER), frozenset([EOS]), prefixes)
+    generation.counters.prefix_tokens = 2
+    shared = packed([8, 9])
+    decoder.insert([replace(row(1), prefix=shared), replace(row(2), prefix=shared), row(3)])
+    assert [(r.prefix, r.tokens) for r in generation.inside.values()] == [
+        (computed, [5, 6, 7]),
+        (computed, [5, 6, 7]),
+        (None, [5, 6, 7]),
+    ]
+    assert decoder.figures.shared_tokens == 2
+    results = [result for _ in range(3) for result in decoder.step(4)]
+    assert {result.id: result.input_tokens for result in results} == {1: 5, 2: 5, 3: 3}
+
+
+def test_where_rows_cannot_begin_with_a_prefix_prompts_are_whole() -> None:
+    generation = Script({1: [EOS]})
+    prefixes = PrefixStore(lambda _: None, limit_bytes=100, kv_bytes=1)
+    decoder = Decoder(generation, Text(TOKENIZER), frozenset([EOS]), prefixes)
+    decoder.insert([replace(row(1), prefix=packed([8, 9]))])
+    assert (generation.inside[1].prefix, generation.inside[1].tokens) == (None, [8, 9, 5, 6, 7])
+    assert decoder.figures.shared_tokens == 0
+    assert decoder.step(1)[0].input_tokens == 5
 
 
 def test_an_end_token_ends_a_row_and_is_not_part_of_it() -> None:

@@ -44,6 +44,14 @@ def test_a_row_over_the_memory_is_refused_with_figures() -> None:
     assert "4 MiB are left" in reason
 
 
+def test_what_is_held_beside_rows_takes_as_much_of_the_budget_as_it_takes_of_the_bytes() -> None:
+    limits = limits_of(budget_bytes=64 << 20)
+    half = memory.tokens_of(32 << 20, limits)
+    assert half == pytest.approx(limits.budget_tokens / 2, abs=1)
+    assert memory.tokens_of(0, limits) == 0
+    assert memory.tokens_of(1, limits) == 1
+
+
 def test_a_linux_working_set_is_a_share_of_what_is_available_and_what_we_hold() -> None:
     text = "MemTotal:  99 kB\nMemFree: 1 kB\nMemAvailable:   2048 kB\n"
     assert memory.linux_working_set_bytes(text, own_bytes=5) == (1 << 20) + 5

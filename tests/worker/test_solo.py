@@ -106,6 +106,10 @@ def test_a_model_that_cannot_batch_decodes_the_same_tokens_one_row_at_a_time(mod
     assert generation.counters.steps == 40
 
 
+def test_a_model_that_cannot_batch_has_no_prefixes(model: Any) -> None:
+    assert SoloGeneration(model, prefill_tokens=16, eos=frozenset()).compute_prefix([5, 6, 7]) is None
+
+
 def test_a_second_row_for_a_model_that_cannot_batch_is_our_bug(model: Any) -> None:
     generation = SoloGeneration(model, prefill_tokens=16, eos=frozenset())
     generation.insert([row(0)])
