@@ -142,9 +142,11 @@ def compare(sides: dict[str, Callable[[], Run]], *, rounds: int) -> dict[str, An
         for name, side in sides.items():
             run = side()
             print(
-                f"round {turn} {name}: {run.cpu_s:.2f} s of processor, {run.seconds:.2f} s, {run.peak_mib:.0f} MiB {run.note}",
+                f"round {turn} {name}: {run.cpu_s:.2f} s of processor, {run.seconds:.2f} s passed, ",
+                end="",
                 file=sys.stderr,
             )
+            print(f"{run.peak_mib:.0f} MiB {run.note}", file=sys.stderr)
             if turn:
                 runs[name].append(run)
     return {name: _summary(done) for name, done in runs.items()} | {"equal": _equal(runs)}
@@ -260,7 +262,7 @@ def on_model(args: argparse.Namespace) -> dict[str, Any]:
 def _against_stock(
     model: Any, asks: Sequence[Ask], args: argparse.Namespace, *, rows: int, step: int
 ) -> dict[str, Any]:
-    best = best_stock(model, asks, caps=[args.cap], steps=(128, 2048))
+    best = best_stock(model, asks, caps=[args.cap], steps=(128, 512))
     asks = ordered(asks, longest_first=best.pop("longest_first"))
     sides = {
         "stock": lambda: stock(model, asks, **best),
