@@ -30,7 +30,8 @@ def choose(logits: mx.array, choices: Sequence[Choice | None]) -> mx.array:
         if choice.processor is not None and choice.context is not None:
             logits[i : i + 1] = choice.processor(choice.context, logits[i : i + 1])
     samplers = {id(choice.sampler): choice.sampler for _, choice in wanted}
-    if len(samplers) == 1:
+    # A free slot may be sampled along, but not by a sampler of one row: its draws depend on the shape it is given.
+    if len(samplers) == 1 and (len(wanted) > 1 or len(choices) == 1 or greedy() in samplers.values()):
         return _sampled(logits, *samplers.values())
     tokens = mx.zeros(len(choices), dtype=mx.uint32)
     for name, sampler in samplers.items():

@@ -3,8 +3,9 @@
 import mlx.core as mx
 import pytest
 
+from fleet.job import Sampling
 from worker.generation.choice import Choice, choose
-from worker.sampling import Processor, Sampler, greedy
+from worker.sampling import Processor, Sampler, SeededSampler, greedy
 
 pytestmark = pytest.mark.mlx
 
@@ -60,3 +61,14 @@ def test_a_processor_changes_only_its_row_and_sees_its_tokens() -> None:
 
     row = choice(greedy(), double_last, mx.array([1, 0, 2]))
     assert chosen(choice(greedy()), row, choice(greedy())) == [1, 2, 2]
+
+
+def test_a_seeded_row_draws_the_same_beside_free_slots() -> None:
+    sampling = Sampling(temperature=1.0, seed=5)
+    logits = mx.random.normal((3, 50), key=mx.random.key(1))
+    alone = [SeededSampler(sampling, bytes([n])) for n in range(20)]
+    beside = [SeededSampler(sampling, bytes([n])) for n in range(20)]
+    for one, two in zip(alone, beside, strict=True):
+        row = choose(logits[1:2], [Choice(sampler=one, processor=None, context=None)])
+        batch = choose(logits, [None, Choice(sampler=two, processor=None, context=None), None])
+        assert batch[1].item() == row[0].item()
