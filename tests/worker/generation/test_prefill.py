@@ -50,13 +50,14 @@ def test_equal_prompts_have_no_padding() -> None:
     assert prefill(tiny("mamba2"), [PROMPTS[0], PROMPTS[0]], tokens_per_eval=32).positions == 140
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3_text", "falcon_h1"])
-def test_a_prefix_is_read_and_never_written(name: str) -> None:
+@pytest.mark.parametrize("rows", [PROMPTS[1:], [PROMPTS[1]], [PROMPTS[1], PROMPTS[1]]])
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "mamba2", "falcon_h1"])
+def test_a_prefix_is_read_and_never_written(name: str, rows: list[list[int]]) -> None:
     model = tiny(name)
     prefix = compute_prefix(model, PROMPTS[0], tokens_per_eval=32)
     size = prefix.nbytes
-    first = prefill(model, PROMPTS[1:], tokens_per_eval=32, prefix=prefix)
-    again = prefill(model, PROMPTS[1:], tokens_per_eval=32, prefix=prefix)
+    first = prefill(model, rows, tokens_per_eval=32, prefix=prefix)
+    again = prefill(model, rows, tokens_per_eval=32, prefix=prefix)
     assert same(first.pieces, again.pieces)
     whole = prefill(model, [PROMPTS[0] + PROMPTS[1]], tokens_per_eval=32)
     assert same(first.pieces[0], whole.pieces[0])
