@@ -27,6 +27,8 @@ PULSE_S = 1.0
 REPORT_S = 0.2
 #: Measuring pauses decoding for about this long at a time.
 MEASURE_S = 3.0
+#: How often we look whether measuring is worth it, seconds.
+LOOK_S = 1.0
 
 Inbox = queue.SimpleQueue[Message]
 
@@ -58,6 +60,7 @@ class Loop:
         self._bucket = 0
         self._cap, self._setting = caps.in_force(self._bucket), caps.prefill(self._bucket)
         self._peak_bytes = 0
+        self._look_at = 0.0
         self._inbox = inbox
         self._send = send
         self._log_key = log_key
@@ -84,8 +87,8 @@ class Loop:
                 raise
             self._shed(error)
         self._report()
-        if self._pulse():
-            self._measure()
+        self._pulse()
+        self._measure()
 
     def _take(self, *, wait: bool) -> None:
         """Handles the messages that are there; with `wait`, until one comes or a pulse is due."""
@@ -209,8 +212,9 @@ class Loop:
     def _measure(self) -> None:
         """Pauses decoding to measure the present length, when that is worth it and memory is free for it."""
         running = self._decoder.rows
-        if self._sweep is None or not running or running[0].lane != ORDINARY:
+        if self._sweep is None or not running or running[0].lane != ORDINARY or time.monotonic() < self._look_at:
             return
+        self._look_at = time.monotonic() + LOOK_S
         waiting = sum(bucket_of(tokens) == self._bucket for tokens in self._pool.lengths())
         held = len(running) * max(row.charged_tokens for row in running)
         held += memory.tokens_of(self._decoder.prefix_bytes, self._limits)
@@ -248,12 +252,9 @@ class Loop:
         self._send(Finished(rows=tuple(self._ended)))
         self._ended, self._reported = [], now
 
-    def _pulse(self, *, due: bool = False) -> bool:
-        """A sign of life when one is due; whether it was."""
-        due = due or time.monotonic() - self._pulsed >= PULSE_S
-        if due:
+    def _pulse(self, *, due: bool = False) -> None:
+        if due or time.monotonic() - self._pulsed >= PULSE_S:
             self._send_pulse(measuring=False)
-        return due
 
     def _send_pulse(self, *, measuring: bool) -> None:
         self._pulsed = time.monotonic()

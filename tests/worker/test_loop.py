@@ -53,7 +53,7 @@ class Engine:
         self.inbox.put(shard(rows, model_hash=self.hash, **changes))
 
     def turn_until_finished(self, count: int) -> dict[int, RowResult]:
-        for _ in range(3000):
+        for _ in range(30_000):
             self.loop.turn()
             done = {row.id: row for message in self.said if isinstance(message, Finished) for row in message.rows}
             if len(done) == count:
