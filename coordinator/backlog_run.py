@@ -22,7 +22,7 @@ from coordinator.records import JobRecord, JobSpec
 from coordinator.report import Report
 from coordinator.results import write_results
 from fleet.config import StateDir
-from fleet.errors import Exit
+from fleet.errors import Exit, InterruptedRunError
 from fleet.job import JobState, Task
 from fleet.model import find_model, weights_hash
 
@@ -144,4 +144,8 @@ def _dry_run(intake: Intake, args: argparse.Namespace) -> Exit:
 def _finish(args: argparse.Namespace, ledger: Ledger, job: JobRecord, intake: Intake, result: RunResult) -> Exit:
     write_results(ledger, job, openai=intake.is_openai, output=args.output)
     Report(job, result, ledger.answers(job.id)).show(as_json=args.json, to_stderr=args.output == "-")
+    if result.cancelled:
+        raise InterruptedRunError(
+            f"job {job.id} was cancelled with {result.counts.open} requests open; the same command takes it up again"
+        )
     return Exit.FAILED_REQUESTS if result.counts.failed else Exit.OK

@@ -174,7 +174,7 @@ class Broker:
         try:
             with connect(self._url) as client:
                 taken = client.exists(keys.EPOCH)
-        except (redis.RedisError, ValueError) as error:
+        except redis.RedisError as error:
             raise BrokerError(
                 f"the Redis that {URL_VARIABLE} names does not answer ({type(error).__name__}): "
                 "start it, or unset the variable to use ours"
@@ -186,6 +186,8 @@ class Broker:
             )
 
     def _leave_foreign(self) -> None:
+        if not self.epoch:
+            return  # never ours
         try:
             with connect(self._url) as client:
                 client.delete(keys.EPOCH)
@@ -202,8 +204,13 @@ class Broker:
 
 
 def connect(url: str) -> redis.Redis:
-    """A client that says at once when the broker is not there."""
-    client: redis.Redis = redis.Redis.from_url(url, socket_timeout=REPLY_S, retry=Retry(NoBackoff(), 0))
+    """A client that says at once when the broker is not there; BrokerError for an address that is none."""
+    try:
+        client: redis.Redis = redis.Redis.from_url(url, socket_timeout=REPLY_S, retry=Retry(NoBackoff(), 0))
+    except ValueError as error:
+        raise BrokerError(
+            f"{URL_VARIABLE} is no address of a Redis: expected redis://, rediss:// or unix://, or unset it to use ours"
+        ) from error
     return client
 
 

@@ -50,6 +50,10 @@ class RunView:
     intake_ended: bool
     #: new tokens per second over the last minute
     output_tps: float
+    #: prompt tokens per second over the last minute
+    prompt_tps: float
+    #: rows computed in this run
+    computed: int
     #: seconds of work left over all workers
     left_s: float
     #: in words
@@ -211,6 +215,7 @@ class Controller:
                 sampling=self.ledger.sampling(rows[0].sampling),
                 prefix=prefix,
                 rows=tuple(_work(row, len(prefix)) for row in stored),
+                salt=self.job.salt,
                 exclusive=exclusive,
             )
             held = {row.id: opened[row.id] for row in stored}
@@ -247,6 +252,8 @@ class Controller:
             counts=self.ledger.counts(self.job.id),
             intake_ended=intake_ended,
             output_tps=sum(member.throughput.output_tps for member in self.members.values()),
+            prompt_tps=sum(member.throughput.prompt_tps for member in self.members.values()),
+            computed=self.computed,
             left_s=pool_s + max((view.outstanding_s for view in views), default=0.0),
             state=state,
         )

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 IDLE_S = 0.05
 #: How often the progress bar hears of us, seconds.
 TICK_S = 0.5
+#: What is shown while the batch is finished.
+STOPPING = "finishing the batch (Ctrl-C again ends at once)"
 #: How often we look whether `fleet cancel` was said, seconds.
 CANCEL_S = 1.0
 
@@ -133,7 +135,7 @@ class LocalRun:
             watch = Watch(controller, broker, worker, member)
             cancelled = self._loop(controller, watch, feed, signature, on_tick)
             if cancelled or self._interrupts.count:
-                self._wind_down(controller, member, worker)
+                self._wind_down(controller, member, worker, on_tick)
             controller.assignments.validate()
             engine = member.beat.engine if member.beat else None
             result = RunResult(
@@ -188,11 +190,17 @@ class LocalRun:
                 time.sleep(IDLE_S)
         return False
 
-    def _wind_down(self, controller: Controller, member: Member, worker: LocalWorker) -> None:
+    def _wind_down(
+        self, controller: Controller, member: Member, worker: LocalWorker, on_tick: Callable[[RunView], None]
+    ) -> None:
         """Lets the rows in the batch finish and records them; a second Ctrl-C ends that too."""
+        next_tick = 0.0
         try:
             controller.dispatch.control(member.id, Stop())
             while worker.alive() and self._interrupts.count < 2:
+                if time.monotonic() >= next_tick:
+                    next_tick = time.monotonic() + TICK_S
+                    on_tick(controller.view(intake_ended=False, state=STOPPING))
                 if not controller.absorb():
                     time.sleep(IDLE_S)
             if self._interrupts.count < 2:

@@ -115,11 +115,15 @@ def figures(view: RunView) -> list[str]:
     ended = counts.done + counts.failed
     parts = [f"{ended:,}/{counts.requests:,}{'' if view.intake_ended else '+'} requests"]
     if counts.failed:
-        parts.append(f"{counts.failed:,} failed")
+        parts.append(f"{counts.failed:,} of them failed")
+    if view.computed > ended:
+        parts.append(f"{view.computed:,} rows")  # a long document is many of them
     if view.output_tps > 0:
         parts.append(f"{view.output_tps:,.0f} tok/s")
-        if counts.open:
-            parts.append(f"about {duration(view.left_s)} left")
+    elif view.prompt_tps > 0:
+        parts.append(f"reading {view.prompt_tps:,.0f} tok/s")
+    if counts.open and view.output_tps > 0:
+        parts.append(f"about {duration(view.left_s)} left")
     return parts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import fields, replace
 
 from fleet.messages import Figures
@@ -50,10 +51,18 @@ class Throughput:
     @property
     def output_tps(self) -> float:
         """New tokens per second of wall time over the last minute, 0 before two reports."""
+        return self._rate(lambda figures: figures.output_tokens)
+
+    @property
+    def prompt_tps(self) -> float:
+        """Prompt tokens computed per second of wall time over the last minute, 0 before two reports."""
+        return self._rate(lambda figures: figures.prompt_tokens)
+
+    def _rate(self, counter: Callable[[Figures], int]) -> float:
         if len(self._recent) < 2:
             return 0.0
         (then_s, then), (now_s, now) = self._recent[0], self._recent[-1]
-        return (now.output_tokens - then.output_tokens) / max(now_s - then_s, 1e-9)
+        return (counter(now) - counter(then)) / max(now_s - then_s, 1e-9)
 
     @property
     def decode_tps(self) -> float:

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.errors import StorageError
+
 #: A worker renews its lease this often, seconds.
 BEAT_S = 3.0
 #: A lease not renewed for this long is lost, seconds; read by PTTL, never by comparing two clocks.
@@ -54,6 +56,11 @@ class StateDir:
         return self.root / "knees.json"
 
     def make(self) -> None:
-        """Creates the folder, private to its owner."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.logs.mkdir(exist_ok=True, mode=0o700)
+        """Creates the folder, private to its owner; StorageError when it cannot be."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.logs.mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StorageError(
+                f"the state folder {self.root} cannot be made ({error.strerror}): choose another with --state-dir"
+            ) from error

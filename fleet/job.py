@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum, StrEnum
 
 KEY_BYTES = 16
@@ -109,11 +109,19 @@ class KeyMaker:
     """Makes row keys; the header is hashed once and each row adds its tokens."""
 
     def __init__(self, header: KeyHeader) -> None:
-        fields = asdict(header)
-        self._hash = hashlib.sha256(canonical(fields) + b"\0")
+        self._salt = header.salt
+        self._hash = hashlib.sha256(canonical(asdict(replace(header, salt=""))) + b"\0")
 
     def key(self, tokens: bytes) -> bytes:
         """The 16-byte key of the row with these `tokens` (uint32, little endian)."""
         row = self._hash.copy()
         row.update(tokens)
-        return row.digest()[:KEY_BYTES]
+        return salted(row.digest()[:KEY_BYTES], self._salt)
+
+
+def salted(key: bytes, salt: str) -> bytes:
+    """`key` under a salt, and back: `--fresh` makes other rows of the same computations, with the same draws."""
+    if not salt:
+        return key
+    mask = hashlib.sha256(salt.encode()).digest()[:KEY_BYTES]
+    return bytes(a ^ b for a, b in zip(key, mask, strict=True))

@@ -54,6 +54,8 @@ class Shard:
     #: shared first tokens of every row, uint32 little endian, may be empty
     prefix: bytes
     rows: tuple[RowWork, ...]
+    #: what the rows' keys are salted with, see `fleet.job.salted`; seeded draws follow from the bare keys
+    salt: str = ""
     #: runs with nothing else in the batch, so that a crash is explained
     exclusive: bool = False
     #: rows decoding together at most, 0 for the engine's own cap

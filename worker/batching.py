@@ -42,6 +42,7 @@ class Row:
     """A row in the engine."""
 
     id: int
+    #: names the computation, whatever salt the row's key has
     key: bytes
     #: prompt after the prefix, never empty
     tokens: list[int] = field(repr=False)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import mlx.core as mx
 import numpy as np
 
-from fleet.job import Finish
+from fleet.job import Finish, salted
 from fleet.messages import Admitted, Cancel, Finished, Message, Pulse, Ready, RowResult, RowWork, SetCap, Shard
 from worker import memory
 from worker.batching import ORDINARY, TOKEN_BYTES, Pool, Row, lane_of
@@ -123,7 +123,7 @@ class Loop:
             self._pool.put(
                 Row(
                     id=work.id,
-                    key=work.key,
+                    key=salted(work.key, shard.salt),
                     tokens=unpack(work.tokens),
                     prefix=shard.prefix,
                     max_tokens=work.max_tokens,

@@ -26,17 +26,28 @@ class Clock:
         return self.now_s
 
 
-def view(done: int = 3, *, failed: int = 0, tps: float = 250.0, ended: bool = True, state: str = "working") -> RunView:
+def view(
+    done: int = 3,
+    *,
+    failed: int = 0,
+    tps: float = 250.0,
+    ended: bool = True,
+    state: str = "working",
+    computed: int = 0,
+) -> RunView:
     counts = Counts(requests=10, done=done, error=failed)
-    return RunView(counts=counts, intake_ended=ended, output_tps=tps, left_s=65.0, state=state)
+    return RunView(
+        counts=counts, intake_ended=ended, output_tps=tps, prompt_tps=900.0, computed=computed, left_s=65.0, state=state
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
         (view(), ["3/10 requests", "250 tok/s", "about 1:05 left"]),
-        (view(failed=2), ["5/10 requests", "2 failed", "250 tok/s", "about 1:05 left"]),
-        (view(ended=False, tps=0.0), ["3/10+ requests"]),
+        (view(failed=2), ["5/10 requests", "2 of them failed", "250 tok/s", "about 1:05 left"]),
+        (view(ended=False, tps=0.0), ["3/10+ requests", "reading 900 tok/s"]),
+        (view(0, computed=7), ["0/10 requests", "7 rows", "250 tok/s", "about 1:05 left"]),
         (view(10), ["10/10 requests", "250 tok/s"]),
     ],
 )

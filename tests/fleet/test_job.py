@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.job import KEY_BYTES, KeyHeader, KeyMaker, Sampling
+from fleet.job import KEY_BYTES, KeyHeader, KeyMaker, Sampling, salted
 
 HEADER = KeyHeader(model_hash="m", tokenizer_hash="t", sampling=Sampling(), max_tokens=8)
 TOKENS = b"\x01\0\0\0\x02\0\0\0"
@@ -37,6 +37,13 @@ def test_equal_computations_have_equal_keys_of_sixteen_bytes() -> None:
 )
 def test_whatever_changes_the_answer_changes_the_key(other: KeyHeader) -> None:
     assert KeyMaker(other).key(TOKENS) != KeyMaker(HEADER).key(TOKENS)
+
+
+def test_a_salt_makes_other_keys_of_which_the_bare_one_can_be_had() -> None:
+    bare, fresh = KeyMaker(HEADER).key(TOKENS), KeyMaker(replace(HEADER, salt="x")).key(TOKENS)
+    assert fresh != bare
+    assert salted(fresh, "x") == bare
+    assert salted(bare, "") == bare
 
 
 def test_one_maker_can_be_used_again() -> None:

@@ -119,3 +119,15 @@ def test_a_second_fleet_on_the_same_folder_is_told_who_works_there(tmp_path: Pat
         ended = fleet.run("run", "generate", backlog, "-m", model, "-o", fleet.out).expect(1)
     assert "pid" in ended.err
     assert not fleet.out.exists()
+
+
+def test_a_seed_draws_the_same_answers_again_also_when_all_is_computed_anew(tmp_path: Path, model: Path) -> None:
+    fleet = Fleet(tmp_path)
+    backlog = write_prompts(tmp_path / "in.jsonl", PROMPTS[:6])
+    command = ["run", "generate", backlog, "-m", model, "-o", fleet.out, "--max-tokens", "8"]
+    drawn = []
+    for more in (["--seed", "7"], ["--seed", "7", "--fresh"], ["--seed", "8"]):
+        fleet.run(*command, "--temperature", "0.9", *more).expect(0)
+        drawn.append([line["text"] for line in read_lines(fleet.out)])
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(fleet.computed()) == 18

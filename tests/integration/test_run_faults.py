@@ -157,6 +157,7 @@ def test_ctrl_c_once_finishes_the_batch_and_says_how_to_go_on(tmp_path: Path, mo
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
+    assert "Ctrl-C again ends at once" in err
     assert "the same command goes on from there" in err
     assert "fleet results 1" in err
     assert 8 <= fleet.counts().done < ROWS
@@ -276,7 +277,18 @@ def test_cancel_from_another_terminal_stops_the_run_and_keeps_what_it_has(
     wait_until(lambda: fleet.counts().done >= 4, story="four rows")
     fleet.run("cancel", "1").expect(0)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == 0, err
+    assert process.returncode == 130, err
     assert "left open" in out
+    assert "the same command takes it up again" in err
     assert 4 <= len(read_lines(fleet.out)) < ROWS
     assert "cancelled" in fleet.run("jobs").out
+
+
+@pytest.mark.parametrize(
+    ("url", "says"), [("foo", "is no address of a Redis"), ("redis://127.0.0.1:1", "does not answer")]
+)
+def test_a_redis_that_is_none_is_one_sentence(tmp_path: Path, model: Path, backlog: Path, url: str, says: str) -> None:
+    fleet = Fleet(tmp_path, fake=True)
+    ended = fleet.run(*command(backlog, model, fleet), env={"FLEET_REDIS_URL": url}).expect(1)
+    assert says in ended.err
+    assert "Traceback" not in ended.err
