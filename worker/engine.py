@@ -16,7 +16,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from fleet.errors import DecodeError, FleetError
+from fleet.errors import DecodeError, FleetError, ModelError
 from fleet.messages import Message, Ready, Refused
 from worker import memory
 from worker.caps import Bounds, Caps, first_guess
@@ -51,7 +51,8 @@ def start(
     faults: Faults,
     knees: Path | None = None,
 ) -> Loop:
-    """The loop for `loaded`, after it has said Ready. 0 for `cap` or `memory_bytes` is our own choice.
+    """The loop for `loaded`, after it has said Ready; ModelError when memory holds no row beside it. 0 for `cap` or
+    `memory_bytes` is our own choice.
 
     `knees` is the file that remembers what was measured, None to measure anew.
     """
@@ -61,6 +62,13 @@ def start(
         working_set_bytes=working_set, weight_bytes=loaded.weight_bytes, activation_bytes=activations
     )
     limits = memory.limits(context_tokens=loaded.context_tokens, kv_bytes=loaded.kv_bytes, budget_bytes=budget)
+    if problem := memory.model_refusal(
+        working_set_bytes=working_set,
+        weight_bytes=loaded.weight_bytes,
+        activation_bytes=activations,
+        limits=limits,
+    ):
+        raise ModelError(problem)
     store = KneeStore(knees, subject(loaded.hash))
     caps = make_caps(loaded, store.load(), limits, given=cap, guess=lambda: provisional_cap(loaded, budget))
     ready = Ready(
@@ -153,6 +161,9 @@ def main(argv: Sequence[str]) -> int:
             faults=Faults.from_environment(os.environ),
             knees=args.knees,
         ).run()
+    except FleetError as error:
+        link.send(Refused(reason=str(error)))
+        return EXIT_REFUSED
     except Exception as error:
         _confess(error)
     os._exit(EXIT_CRASH)

@@ -47,6 +47,18 @@ def limits(*, context_tokens: int, kv_bytes: int, budget_bytes: int) -> Limits:
     return Limits(context_tokens=context_tokens, budget_tokens=budget_tokens, kv_bytes=kv_bytes)
 
 
+def model_refusal(*, working_set_bytes: int, weight_bytes: int, activation_bytes: int, limits: Limits) -> str | None:
+    """Why not even a short row can run beside the weights, in a sentence with figures; None when one can."""
+    if limits.budget_tokens >= KV_STEP_TOKENS:
+        return None
+    row_bytes = KV_STEP_TOKENS * limits.kv_bytes * COPY_FACTOR
+    needed = (weight_bytes + activation_bytes + row_bytes) / PLANNED_SHARE
+    return (
+        f"the model and one short row need {_mib(needed)} of memory, and the engine may use {_mib(working_set_bytes)}: "
+        "give it more with --memory, or take a smaller model"
+    )
+
+
 def tokens_of(held_bytes: int, limits: Limits) -> int:
     """What `held_bytes` beside the rows take of the budget, in its tokens."""
     return math.ceil(held_bytes / (limits.kv_bytes * COPY_FACTOR))

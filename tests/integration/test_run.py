@@ -131,3 +131,11 @@ def test_a_seed_draws_the_same_answers_again_also_when_all_is_computed_anew(tmp_
         drawn.append([line["text"] for line in read_lines(fleet.out)])
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(fleet.computed()) == 18
+
+
+def test_memory_that_holds_no_row_beside_the_model_is_one_error_with_figures(tmp_path: Path, model: Path) -> None:
+    fleet = Fleet(tmp_path)
+    backlog = write_prompts(tmp_path / "in.jsonl", PROMPTS[:6])
+    ended = fleet.run("run", "generate", backlog, "-m", model, "-o", fleet.out, "--memory", "100K").expect(1)
+    assert "give it more with --memory" in ended.err
+    assert not fleet.out.exists()
