@@ -16,6 +16,7 @@ from coordinator.answer_lines import REASONING, Line, answer_field, carried, fla
 from coordinator.records import Answer
 from fleet.errors import UsageError
 from fleet.job import Task
+from fleet.packages import PARQUET_EXTRA, how_to_install
 
 #: Rows written as one group.
 GROUP_ROWS = 10_000
@@ -31,7 +32,7 @@ class AnswerTable:
             import pyarrow.parquet
         except ImportError as error:
             raise UsageError(
-                "a .parquet output needs pyarrow: pip install 'mlx-fleet[parquet]', or choose an output in .jsonl"
+                f"a .parquet output needs pyarrow: {how_to_install(PARQUET_EXTRA)}; or choose an output in .jsonl"
             ) from error
         self._arrow = pyarrow
         self._task = task

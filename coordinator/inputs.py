@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coordinator.folders import TEXT_SUFFIXES, read_folder, read_text, text_files
-from coordinator.formats import Record
+from coordinator.formats import TABLE_SUFFIXES, Record
 from coordinator.jsonl import read_jsonl
 from coordinator.tables import read_csv, read_parquet
 from fleet.errors import UsageError
 
 #: The name of standard input.
 STDIN = "-"
-TABLE_SUFFIXES = (".csv", ".tsv")
 
 
 def check_inputs(inputs: Sequence[str]) -> None:

@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from coordinator.formats import TABLE_SUFFIXES
 from coordinator.results import is_parquet
 from fleet.errors import StorageError, UsageError
+from fleet.packages import PARQUET_EXTRA, how_to_install
 
 #: Ledger and output together took 1.5-3 times the input's size over the demo corpus and 100k rows of 500 tokens.
 SPACE_PER_INPUT = 3
@@ -22,8 +24,12 @@ def check_output(output: str, inputs: Sequence[str]) -> None:
     if output == "-":
         return
     path = Path(output)
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        raise UsageError(
+            f"{output}: answers are written as JSONL or Parquet, name a file that ends in .jsonl or .parquet"
+        )
     if is_parquet(output) and importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("a Parquet output needs pyarrow: pip install 'mlx-fleet[parquet]'")
+        raise UsageError(f"a Parquet output needs pyarrow: {how_to_install(PARQUET_EXTRA)}")
     if path.is_dir():
         raise UsageError(f"{output} is a folder: give the file to write, like {path / 'answers.jsonl'}")
     folder = path.absolute().parent

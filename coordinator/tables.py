@@ -11,6 +11,7 @@ from typing import IO, Any
 from coordinator.formats import Record
 from coordinator.records import Source
 from fleet.errors import UsageError
+from fleet.packages import PARQUET_EXTRA, how_to_install
 
 #: Fields of a CSV file may be whole documents; Python's own limit is 128 KB.
 MAX_FIELD_CHARS = 256 << 20
@@ -83,7 +84,7 @@ def read_parquet(path: Path, text_field: str | None) -> Iterator[Record]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise UsageError(f"{path} is Parquet: install mlx-fleet[parquet] to read it") from error
+        raise UsageError(f"{path} is Parquet, which needs pyarrow: {how_to_install(PARQUET_EXTRA)}") from error
     try:
         with pq.ParquetFile(path) as file:
             column = text_column(list(file.schema_arrow.names), text_field, str(path))

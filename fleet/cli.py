@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
@@ -10,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet import __version__
-from fleet.errors import Exit, FleetError
+from fleet.errors import Exit, FleetError, UsageError
+from fleet.flags import FlagParser, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ EPILOG = """\
 start here:  fleet demo
              fleet run generate prompts.jsonl -m MODEL -o answers.jsonl
 
-exit codes:  0 ok, 1 error, 2 usage, 3 finished with failed requests, 130 interrupted (says how to go on)
+exit codes:  0 ok, 1 error, 2 usage, 3 finished with failed requests, 6 no worker could be kept alive,
+             130 interrupted (says how to go on)
 """
 
 
@@ -61,31 +62,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(argv: list[str]) -> int:
     name = argv[0] if argv else ""
+    if name and not name.startswith("-") and name not in COMMANDS:
+        meant = did_you_mean(name, COMMANDS) or ";"
+        raise UsageError(f"there is no command {name}{meant} `fleet --help` lists them")
     if name not in COMMANDS:
-        _top_parser().parse_args(argv or ["--help"])
-        return int(Exit.USAGE)
+        _top_parser().parse(argv or ["--help"])
+        raise UsageError("a command comes first; `fleet --help` lists them")
     command = COMMANDS[name]
     module = importlib.import_module(command.module)
-    parser = argparse.ArgumentParser(
-        prog=f"fleet {name}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = FlagParser(f"fleet {name}", module.__doc__)
     module.add_arguments(parser)
-    status: int = module.main(parser.parse_args(argv[1:]))
+    status: int = module.main(parser.parse(argv[1:]))
     return status
 
 
-def _top_parser() -> argparse.ArgumentParser:
+def _top_parser() -> FlagParser:
     width = max(map(len, COMMANDS))
     table = "\n".join(f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items())
-    parser = argparse.ArgumentParser(
-        prog="fleet",
-        usage="fleet COMMAND ...   (fleet COMMAND --help tells all about one)",
-        description=f"Runs a backlog of prompts on your Macs with MLX, overnight and without losing one.\n\n{table}",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = FlagParser(
+        "fleet", f"Runs a backlog of prompts on your Macs with MLX, overnight and without losing one.\n\n{table}"
     )
+    parser.usage = "fleet COMMAND ...   (fleet COMMAND --help tells all about one)"
+    parser.epilog = EPILOG
     parser.add_argument("--version", action="version", version=f"mlx-fleet {__version__}")
-    parser.add_argument("command", choices=list(COMMANDS), help=argparse.SUPPRESS)
     return parser

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from types import ModuleType
@@ -78,11 +79,27 @@ def test_a_commands_flags_reach_it(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 @pytest.mark.parametrize("argv", [["no-such-command"], ["--no-such-flag"], ["probe", "--no-such-flag"]])
-def test_wrong_usage_gives_2(monkeypatch: pytest.MonkeyPatch, argv: list[str]) -> None:
+def test_wrong_usage_gives_2_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
     install(monkeypatch, 0)
-    with pytest.raises(SystemExit) as stop:
-        main(argv)
-    assert stop.value.code == 2
+    assert main(argv) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert said.err.startswith(f"fleet: there is no {'command ' if argv[0][0] == 'n' else ''}{argv[-1]}; `fleet ")
+
+
+def test_the_command_that_was_meant_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rnu"]) == 2
+    assert capsys.readouterr().err == "fleet: there is no command rnu, did you mean run? `fleet --help` lists them\n"
+
+
+def test_help_tells_every_exit_code_that_a_command_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = {int(code) for code in re.findall(r"\b(\d+) [a-z]", capsys.readouterr().out.partition("exit codes:")[2])}
+    later = {errors.Exit.AUTH, errors.Exit.NO_COORDINATOR}
+    assert told == set(errors.Exit) - later
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])

@@ -7,13 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fleet.errors import StorageError, UsageError
+from fleet.packages import PLOT_EXTRA, how_to_install
 from worker.trial import Table
 
 
 def check(path: Path) -> None:
     """Raises UsageError when no picture could be drawn at `path`; called before anything is measured."""
     if find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib: pip install 'mlx-fleet[plot]'")
+        raise UsageError(f"--plot needs matplotlib: {how_to_install(PLOT_EXTRA)}")
     if path.suffix.lower() != ".png":
         raise UsageError(f"--plot makes a PNG: name a file that ends in .png, not {path.name}")
     if not path.absolute().parent.is_dir():

@@ -15,11 +15,12 @@ from pathlib import Path
 from coordinator.ledger import Ledger
 from fleet.config import StateDir
 from fleet.errors import Exit
+from fleet.flags import job_id
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet cancel`."""
-    parser.add_argument("job", type=int, metavar="JOB", help="the job's id, see `fleet jobs`")
+    parser.add_argument("job", type=job_id, metavar="JOB", help="the job's id, see `fleet jobs`")
     parser.add_argument("--json", action="store_true", help="print the job's id and state as JSON")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
 

@@ -18,12 +18,13 @@ from coordinator.ledger import Ledger
 from coordinator.records import Cleaned, JobStatus
 from fleet.config import StateDir
 from fleet.errors import Exit, UsageError
+from fleet.flags import job_id
 from fleet.job import JobState
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet clean`."""
-    parser.add_argument("jobs", type=int, nargs="*", metavar="JOB", help="ids of ended jobs (all of them)")
+    parser.add_argument("jobs", type=job_id, nargs="*", metavar="JOB", help="ids of ended jobs (all of them)")
     parser.add_argument("--json", action="store_true", help="print what was removed as JSON")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
 

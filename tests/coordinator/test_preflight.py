@@ -32,6 +32,12 @@ def test_an_output_that_is_a_folder_is_refused(tmp_path: Path) -> None:
         check_output(str(tmp_path), [])
 
 
+@pytest.mark.parametrize("name", ["o.csv", "o.TSV"])
+def test_a_table_of_text_is_no_output(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}: answers are written as JSONL or Parquet"):
+        check_output(name, [])
+
+
 def test_standard_output_is_always_fine() -> None:
     assert check_output("-", ["-"]) is None
 

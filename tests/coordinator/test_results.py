@@ -369,6 +369,6 @@ def test_parquet_without_pyarrow_says_what_to_install(
     ledger: Ledger, job: JobRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"pip install 'mlx-fleet\[parquet\]'"):
+    with pytest.raises(UsageError, match=r"-m pip install 'mlx-fleet\[parquet\]'"):
         write_results(ledger, job, openai=False, output=str(tmp_path / "out.parquet"))
     assert not list(tmp_path.glob("*.parquet*"))

@@ -1,16 +1,20 @@
 """The flags of `fleet run` that no other test needs."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from coordinator.commands import run
+from fleet.cli import main
+from fleet.errors import UsageError
+from fleet.flags import FlagParser
 
 
 def parsed(*flags: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = FlagParser("fleet run")
     run.add_arguments(parser)
-    return parser.parse_args(["generate", "in.jsonl", "-m", "model", "-o", "out.jsonl", *flags])
+    return parser.parse(["generate", "in.jsonl", "-m", "model", "-o", "out.jsonl", *flags])
 
 
 @pytest.mark.parametrize(
@@ -26,8 +30,18 @@ def test_unless_given_memory_is_for_the_engine_to_find_out() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "G", "0", "-1G", "many", "12GB", "nan", "infG", "1e400"])
-def test_what_is_no_size_is_a_usage_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
+def test_what_is_no_size_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="--memory: expected a size like 12G"):
         parsed(f"--memory={text}")
-    assert stop.value.code == 2
-    assert "a size like 12G" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", ["generate", "classify"])
+def test_no_split_goes_with_summarize_only(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = ["--labels", "a,b"] if task == "classify" else []
+    assert main(["run", task, "in.jsonl", "-m", "model", "-o", str(tmp_path / "o"), "--no-split", *labels]) == 2
+    assert capsys.readouterr().err == "fleet: --no-split goes with summarize only\n"
+
+
+def test_a_misspelt_task_is_told_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "summarise", "in.jsonl", "-m", "model", "-o", "out.jsonl"]) == 2
+    assert "expected generate or summarize or classify, did you mean summarize?" in capsys.readouterr().err

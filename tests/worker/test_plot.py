@@ -15,7 +15,7 @@ TABLES = [table(name, TRIALS, prompt_tokens=8, output_tokens=100) for name in ("
 
 def test_without_matplotlib_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plot, "find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"pip install 'mlx-fleet\[plot\]'"):
+    with pytest.raises(UsageError, match=r"-m pip install 'mlx-fleet\[plot\]'"):
         plot.check(tmp_path / "a.png")
 
 

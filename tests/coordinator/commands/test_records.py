@@ -105,6 +105,12 @@ def test_results_of_an_unknown_job_list_the_known(state: StateDir, capsys: pytes
     assert "no job 9: known are 2, 1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["results", "cancel", "clean"])
+def test_what_is_no_job_number_is_told_as_such(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "abc"]) == 2
+    assert "expected a job's number as `fleet jobs` shows it, found 'abc'" in capsys.readouterr().err
+
+
 def test_results_work_while_another_process_holds_the_folder(state: StateDir, tmp_path: Path) -> None:
     with Ledger.open(state):
         assert fleet(state, "results", "2", "-o", str(tmp_path / "o.jsonl")) == 0
