@@ -112,6 +112,8 @@ class Ledger:
             if found is not None:
                 ledger_jobs.reopen(self._store, job)
         self._handed[job] = HandedOut()
+        if self._lock is not None:
+            self._lock.note_job(job)
         return self.job(job).record, found is not None
 
     def job(self, job: int) -> JobStatus:

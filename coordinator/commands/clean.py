@@ -1,9 +1,9 @@
 """Forgets ended jobs, with every answer no other job uses, and gives the disk they took back.
 
   fleet clean          every job that has finished or was cancelled
-  fleet clean 3 4      only these
+  fleet clean 3 4      these, also interrupted ones
 
-Outputs that were written stay where they are; a later run computes the forgotten rows anew.
+Outputs that were written and the demo's files stay where they are; a later run computes the forgotten rows anew.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from pathlib import Path
 
 from coordinator.ledger import Ledger
 from coordinator.records import Cleaned, JobStatus
+from coordinator.wording import counted
 from fleet.config import StateDir
-from fleet.errors import Exit, UsageError
+from fleet.errors import Exit
 from fleet.flags import job_id
 from fleet.job import JobState
+
+#: Less than this freed is not worth a word.
+_TOLD_BYTES = 100_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet clean`."""
-    parser.add_argument("jobs", type=job_id, nargs="*", metavar="JOB", help="ids of ended jobs (all of them)")
+    parser.add_argument("jobs", type=job_id, nargs="*", metavar="JOB", help="ids of jobs (all that have ended)")
     parser.add_argument("--json", action="store_true", help="print what was removed as JSON")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
 
@@ -32,24 +36,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Forgets the jobs; 0."""
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
-    cleaned = Cleaned()
+    cleaned, kept = Cleaned(), 0
     if state.ledger.exists() or args.jobs:
         Ledger.read(state).close()  # says so when there is none, before one is made
-        with Ledger.open(state) as ledger:
-            chosen = choose([ledger.job(job) for job in args.jobs] or ledger.jobs(), named=bool(args.jobs))
+        with Ledger.open(state) as ledger:  # holding the folder, we know that no job of it runs
+            jobs = [ledger.job(job) for job in args.jobs] or ledger.jobs()
+            chosen = choose(jobs, named=bool(args.jobs))
+            kept = len(jobs) - len(chosen) if not args.jobs else 0
             cleaned = ledger.clean(chosen) if chosen else cleaned
     if args.json:
         print(json.dumps(asdict(cleaned)))
     else:
-        size = f"{cleaned.freed_bytes / 1e6:.1f} MB freed"
-        print(f"{cleaned.jobs} jobs, {cleaned.requests} requests and {cleaned.rows} rows forgotten, {size}")
+        print(text(cleaned, kept))
     return int(Exit.OK)
 
 
 def choose(jobs: Sequence[JobStatus], *, named: bool) -> list[int]:
-    """The ids of those that have ended; UsageError when one that was named has not."""
-    ended = {job.record.id for job in jobs if job.record.state is not JobState.RUNNING}
-    for job in jobs:
-        if named and job.record.id not in ended:
-            raise UsageError(f"job {job.record.id} has not ended: let it finish, or cancel it first")
-    return sorted(ended)
+    """The ids of those to forget, none of which runs: all that were named, else those that have ended."""
+    return sorted({job.record.id for job in jobs if named or job.record.state is not JobState.RUNNING})
+
+
+def text(cleaned: Cleaned, kept: int) -> str:
+    """What was forgotten, and how many interrupted jobs were not, for a person."""
+    left = f"{counted(kept, 'interrupted job')} kept: name it to forget it too" if kept else ""
+    if not cleaned.jobs:
+        return f"nothing to forget; {left}" if left else "nothing to forget"
+    gone = f"{counted(cleaned.jobs, 'job')}, {counted(cleaned.requests, 'request')}"
+    size = f", {cleaned.freed_bytes / 1e6:.1f} MB freed" if cleaned.freed_bytes >= _TOLD_BYTES else ""
+    return f"{gone} and {counted(cleaned.rows, 'row')} forgotten{size}" + (f"; {left}" if left else "")

@@ -1,7 +1,9 @@
 """Lists the jobs recorded in the state folder, the newest last.
 
-fleet jobs
-fleet jobs --json
+  fleet jobs
+  fleet jobs --json
+
+A job is running, finished, cancelled or interrupted: that one ended before it was done, and nobody works on it now.
 """
 
 from __future__ import annotations
@@ -9,14 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coordinator.ledger import Ledger
+from coordinator.lock import Holder, StateLock
 from coordinator.records import JobStatus
 from fleet.config import StateDir
 from fleet.errors import Exit
+from fleet.job import JobState
 
 _HEAD = ("ID", "TASK", "DONE", "FAILED", "STATE", "AGE", "MODEL", "OUTPUT")
+#: What a job is that is to run and that no process works on.
+INTERRUPTED = "interrupted"
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -33,16 +40,25 @@ def main(args: argparse.Namespace) -> int:
     if state.ledger.exists():
         with Ledger.read(state) as ledger:
             jobs = ledger.jobs()
+    holder = StateLock.holder(state)
+    states = {job.record.id: state_in_words(job, holder) for job in jobs}
     if args.json:
-        print(json.dumps([as_dict(job) for job in jobs]))
+        print(json.dumps([as_dict(job, states[job.record.id]) for job in jobs]))
     elif not jobs:
         print(f"no job is recorded in {state.root}")
     else:
-        print(table(jobs, time.time()))
+        print(table(jobs, states, time.time()))
     return int(Exit.OK)
 
 
-def as_dict(job: JobStatus) -> dict[str, object]:
+def state_in_words(job: JobStatus, holder: Holder | None) -> str:
+    """The state of a job, `holder` being who works on its folder."""
+    if job.record.state is JobState.RUNNING and (holder is None or holder.job != job.record.id):
+        return INTERRUPTED
+    return job.record.state.value
+
+
+def as_dict(job: JobStatus, state: str) -> dict[str, object]:
     """A job as `--json` shows it."""
     record, counts = job.record, job.counts
     return {
@@ -51,7 +67,7 @@ def as_dict(job: JobStatus) -> dict[str, object]:
         "model": record.spec.model,
         "inputs": list(record.spec.inputs),
         "output": record.spec.output,
-        "state": record.state.value,
+        "state": state,
         "created": record.created,
         "intake_complete": record.intake_complete,
         "requests": counts.requests,
@@ -63,16 +79,16 @@ def as_dict(job: JobStatus) -> dict[str, object]:
     }
 
 
-def table(jobs: list[JobStatus], now: float) -> str:
-    """The jobs as aligned columns."""
-    lines = [_HEAD, *[_cells(job, now) for job in jobs]]
+def table(jobs: Sequence[JobStatus], states: Mapping[int, str], now: float) -> str:
+    """The jobs as aligned columns; `states` by job id."""
+    lines = [_HEAD, *[_cells(job, states[job.record.id], now) for job in jobs]]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
 
 
-def _cells(job: JobStatus, now: float) -> tuple[str, ...]:
+def _cells(job: JobStatus, state: str, now: float) -> tuple[str, ...]:
     record, counts = job.record, job.counts
     more = "" if record.intake_complete else "+"
     return (
@@ -80,7 +96,7 @@ def _cells(job: JobStatus, now: float) -> tuple[str, ...]:
         record.spec.task.value,
         f"{counts.done}/{counts.requests}{more}",
         str(counts.failed),
-        record.state.value,
+        state,
         age(now - record.created),
         Path(record.spec.model).name,
         record.spec.output,

@@ -3,7 +3,7 @@
   fleet results 3 -o answers.jsonl
   fleet results 3 | head
 
-Requests without an outcome are left out; how many there are is said on stderr. Failed requests are also listed in
+Requests without an outcome are left out; how many there are is said on stderr. Failed requests are listed in
 OUT.errors.jsonl.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from coordinator.ledger import Ledger
+from coordinator.preflight import check_output
 from coordinator.results import STDOUT, write_results
 from fleet.config import StateDir
 from fleet.errors import Exit
@@ -37,6 +38,7 @@ def main(args: argparse.Namespace) -> int:
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     with Ledger.read(state) as ledger:
         job = ledger.job(args.job).record
+        check_output(args.output, job.spec.inputs)
         counts = write_results(ledger, job, openai=ledger.is_openai(job.id), output=args.output)
     told = sys.stderr if args.output == STDOUT else sys.stdout
     if args.json:

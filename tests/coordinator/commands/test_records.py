@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,19 @@ def state(tmp_path: Path) -> StateDir:
     return state
 
 
+#: Looks who holds a folder again and again, until its standard input ends.
+_LOOK = """
+import select, sys
+from pathlib import Path
+from coordinator.lock import StateLock
+from fleet.config import StateDir
+state = StateDir(Path(sys.argv[1]))
+print("looking", flush=True)
+while not select.select([sys.stdin], [], [], 0.001)[0]:
+    StateLock.holder(state)
+"""
+
+
 def fleet(state: StateDir, *args: str) -> int:
     return main([*args, "--state-dir", str(state.root)])
 
@@ -41,7 +55,7 @@ def test_jobs_are_listed_with_how_far_they_are(state: StateDir, capsys: pytest.C
     head, first, second = capsys.readouterr().out.splitlines()
     assert head.split() == ["ID", "TASK", "DONE", "FAILED", "STATE", "AGE", "MODEL", "OUTPUT"]
     assert first.split() == ["1", "generate", "1/2", "1", "finished", "0", "s", "tiny", "/first.jsonl"]
-    assert second.split() == ["2", "generate", "1/2+", "0", "running", "0", "s", "tiny", "/second.jsonl"]
+    assert second.split() == ["2", "generate", "1/2+", "0", "interrupted", "0", "s", "tiny", "/second.jsonl"]
 
 
 def test_jobs_as_json(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,6 +63,36 @@ def test_jobs_as_json(state: StateDir, capsys: pytest.CaptureFixture[str]) -> No
     first, second = json.loads(capsys.readouterr().out)
     assert (first["state"], first["done"], first["failed"], first["open"]) == ("finished", 1, 1, 0)
     assert (second["id"], second["model"], second["intake_complete"]) == (2, "/models/tiny", False)
+    assert second["state"] == "interrupted"
+
+
+def test_a_job_runs_while_a_process_holds_its_folder_for_it(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Ledger.open(state) as ledger:
+        third = ledger.begin_job(spec("/third.jsonl"))[0].id
+        fleet(state, "jobs", "--json")
+        assert [job["state"] for job in json.loads(capsys.readouterr().out)] == ["finished", "interrupted", "running"]
+        ledger.begin_job(spec("/second.jsonl"))
+        fleet(state, "jobs", "--json")
+        assert [job["state"] for job in json.loads(capsys.readouterr().out)] == ["finished", "running", "interrupted"]
+    fleet(state, "jobs")
+    assert capsys.readouterr().out.count("interrupted") == 2
+    assert third == 3
+
+
+def test_looking_at_jobs_keeps_no_run_from_its_folder(state: StateDir) -> None:
+    looking = subprocess.Popen(
+        [sys.executable, "-c", _LOOK, str(state.root)], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    )
+    assert looking.stdout is not None
+    looking.stdout.readline()
+    try:
+        for _ in range(20):
+            Ledger.open(state).close()
+    finally:
+        looking.communicate("", timeout=20)
+    assert looking.returncode == 0
 
 
 def test_no_jobs_is_an_answer_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +125,15 @@ def test_results_of_a_finished_job_go_to_a_file(state: StateDir, tmp_path: Path)
     assert fleet(state, "results", "1", "-o", str(out)) == 3
     assert [json.loads(line)["text"] for line in out.read_text().splitlines()] == ["eins", None]
     assert json.loads((tmp_path / "again.jsonl.errors.jsonl").read_text())["id"] == "b"
+
+
+@pytest.mark.parametrize("name", ["missing/o.jsonl", "o.csv", ""])
+def test_results_refuse_an_output_that_cannot_be(
+    state: StateDir, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert fleet(state, "results", "1", "-o", str(tmp_path / name)) == 2
+    told = {"missing/o.jsonl": "does not exist: make it", "o.csv": "JSONL or Parquet", "": "is a folder"}
+    assert told[name] in capsys.readouterr().err
 
 
 def test_results_part_way_go_to_stdout_and_tell_what_is_open(
@@ -139,13 +192,24 @@ def test_cleaning_takes_ended_jobs_only(state: StateDir, capsys: pytest.CaptureF
         assert [job.record.id for job in ledger.jobs()] == [2]
 
 
-def test_a_job_that_has_not_ended_is_cleaned_only_after_a_cancel(
-    state: StateDir, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert fleet(state, "clean", "2") == 2
-    assert "has not ended" in capsys.readouterr().err
-    assert fleet(state, "cancel", "2") == 0
+def test_an_interrupted_job_is_kept_unless_it_is_named(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet(state, "clean")
+    kept = "1 interrupted job kept: name it to forget it too"
+    assert capsys.readouterr().out == f"1 job, 2 requests and 1 row forgotten; {kept}\n"
+    fleet(state, "clean")
+    assert capsys.readouterr().out == f"nothing to forget; {kept}\n"
     assert fleet(state, "clean", "2") == 0
+    assert capsys.readouterr().out == "1 job, 2 requests and 2 rows forgotten\n"
+
+
+@pytest.mark.parametrize("named", [[], ["2"]])
+def test_a_job_that_runs_is_not_cleaned_and_its_process_is_named(
+    state: StateDir, capsys: pytest.CaptureFixture[str], named: list[str]
+) -> None:
+    with Ledger.open(state) as ledger:
+        ledger.begin_job(spec("/second.jsonl"))
+        assert fleet(state, "clean", *named) == 1
+    assert f"another fleet (pid {os.getpid()}) works on" in capsys.readouterr().err
 
 
 def test_cleaning_is_refused_while_another_works_on_the_folder(
@@ -158,5 +222,5 @@ def test_cleaning_is_refused_while_another_works_on_the_folder(
 
 def test_cleaning_nothing_is_fine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean", "--state-dir", str(tmp_path / "none")]) == 0
-    assert capsys.readouterr().out.startswith("0 jobs")
+    assert capsys.readouterr().out == "nothing to forget\n"
     assert not (tmp_path / "none").exists()
