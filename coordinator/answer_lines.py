@@ -84,6 +84,7 @@ def openai_line(answer: Answer, job: JobRecord) -> Line:
             "custom_id": answer.custom_id,
             "response": None,
             "error": {"code": _ERROR_CODES[answer.state], "message": answer.error},
+            "source": str(answer.source),
         }
     return {
         "id": f"batch_req_{name}",

@@ -94,8 +94,8 @@ def wrong(name: str, value: object, expected: str) -> RequestError:
 
 
 def names(fields: Iterable[str]) -> str:
-    """Field names for an error, shortened."""
-    listed = [name if len(name) <= _QUOTED_CHARS else name[:_QUOTED_CHARS] + "..." for name in fields]
+    """Field names for an error, quoted and shortened."""
+    listed = [found(name if len(name) <= _QUOTED_CHARS else name[:_QUOTED_CHARS] + "...") for name in fields]
     return ", ".join(listed[:10]) + (", ..." if len(listed) > 10 else "") or "none"
 
 
@@ -105,8 +105,8 @@ def check_neutral(body: Mapping[str, Any]) -> None:
         value = body[name]
         if value is None or any(value == ok and _is_bool(value) == _is_bool(ok) for ok in NEUTRAL[name]):
             continue
-        expected = " or ".join(["no such field", *(found(ok) for ok in NEUTRAL[name])])
-        raise RequestError(f"{name}: found {found(value)}, which is not done here; expected {expected}")
+        instead = " or set it to ".join(["leave it out", *(found(ok) for ok in NEUTRAL[name])])
+        raise RequestError(f"{name}: {found(value)} is not done here: {instead}")
 
 
 def settings(body: Mapping[str, Any]) -> Settings:

@@ -31,13 +31,13 @@ def read_folder(folder: Path) -> Iterator[Record]:
     files = text_files(folder)
     if not files:
         raise UsageError(f"{folder} has no text files ({', '.join(TEXT_SUFFIXES)})")
-    for number, path in enumerate(files, 1):
-        yield read_text(path, path.relative_to(folder).as_posix(), number)
+    for path in files:
+        yield read_text(path, path.relative_to(folder).as_posix())
 
 
-def read_text(path: Path, name: str, number: int) -> Record:
+def read_text(path: Path, name: str) -> Record:
     """The record of one file, UTF-8 with or without a byte order mark."""
-    source = Source(file=str(path), line=number)
+    source = Source(file=str(path), line=0)
     try:
         return Record(
             source=source, value={"text": path.read_bytes().decode("utf-8-sig")}, text_field="text", name=name

@@ -9,6 +9,8 @@ from coordinator.records import Source
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 
+SAVE_AS_UTF8 = "save the file as UTF-8"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -27,4 +29,4 @@ class Record:
 
 def not_utf8(error: UnicodeDecodeError) -> str:
     """The sentence for bytes that are not UTF-8."""
-    return f"not UTF-8: found byte 0x{error.object[error.start]:02X} at byte {error.start + 1}"
+    return f"not UTF-8: found byte 0x{error.object[error.start]:02X} at byte {error.start + 1}: {SAVE_AS_UTF8}"

@@ -67,7 +67,7 @@ def _records(name: str, text_field: str | None) -> Iterator[Record]:
     elif suffix == ".parquet":
         yield from read_parquet(path, text_field)
     elif suffix in TEXT_SUFFIXES:
-        yield read_text(path, path.name, 1)
+        yield read_text(path, path.name)
     else:
         with path.open("rb") as stream:
             yield from read_jsonl(stream, name)

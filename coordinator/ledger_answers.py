@@ -13,8 +13,8 @@ from coordinator.records import Answer, Part, Shape, Source
 from fleet.job import Finish, RequestState
 
 _ANSWERS = """
-SELECT q.id, q.custom_id, i.path, q.line, q.state, q.error, q.extra, q.url, q.shape, p.level = q.level,
-    x.text, x.finish, x.input_tokens, x.output_tokens, x.reasoning
+SELECT q.id, coalesce(q.custom_id, q.repeated_id), i.path, q.line, q.state, q.error, q.extra, q.url, q.shape,
+    p.level = q.level, x.text, x.finish, x.input_tokens, x.output_tokens, x.reasoning
 FROM request q
 CROSS JOIN input i ON i.id = q.input
 LEFT JOIN part p ON p.request = q.id

@@ -8,18 +8,24 @@ from coordinator.ledger_rows import RowBook, Upserted
 from coordinator.ledger_schema import first_request
 from coordinator.ledger_settle import settle, touch_requests
 from coordinator.ledger_store import Store
-from coordinator.records import NewRequest, NewRow, OpenRow
+from coordinator.records import NewRequest, NewRow, OpenRow, Source
 from fleet.job import RequestState
 
 _INSERT = """
 INSERT INTO request (id, job, custom_id, state, shape, input, line, url, extra, error)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, custom_id) DO NOTHING
 """
+_REPEATED = "UPDATE request SET repeated_id = ? WHERE id = ?"
 _INSERT_PART = "INSERT INTO part (request, level, ordinal, row) VALUES (?, ?, ?, ?)"
 _ADD_COUNTS = "UPDATE job SET requests = requests + ?, error = error + ? WHERE id = ?"
 
 #: Input files remembered by path.
 _INPUTS = 1_024
+
+
+def already_used(custom_id: str, place: str) -> str:
+    """The error of a request whose custom_id an earlier one has, at `place`."""
+    return f"custom_id {custom_id!r} was already used at {place}"
 
 
 class RequestBook:
@@ -105,10 +111,11 @@ class RequestBook:
                 "SELECT path, line FROM request JOIN input ON input.id = input WHERE job = ? AND custom_id = ?",
                 (job, request.custom_id),
             )
-            place = f"{where[0]}:{where[1]}" if where else "another line"
+            place = str(Source(file=where[0], line=where[1])) if where else "another line"
             values = list(self._values(i, job, request))
             values[2] = None
             values[3] = int(RequestState.ERROR)
-            values[-1] = f"custom_id {request.custom_id!r} was already used at {place}"
+            values[-1] = already_used(str(request.custom_id), place)
             self._store.run(_INSERT, values)
+            self._store.run(_REPEATED, (request.custom_id, i))
         return repeated

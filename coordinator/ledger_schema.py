@@ -8,7 +8,7 @@ the key as primary key.
 from __future__ import annotations
 
 #: PRAGMA user_version of a ledger this code reads and writes.
-VERSION = 2
+VERSION = 3
 
 #: Bits of a request's id that hold its ordinal.
 ORDINAL_BITS = 32
@@ -44,7 +44,8 @@ CREATE TABLE input (
 CREATE TABLE request (
     id INTEGER PRIMARY KEY,             -- job << 32 | ordinal
     job INTEGER NOT NULL,
-    custom_id TEXT,                     -- NULL for a line without one, or whose id was already used
+    custom_id TEXT,                     -- NULL for a line without one, or whose id was already used ...
+    repeated_id TEXT,                   -- ... which then stands here
     state INTEGER NOT NULL,             -- RequestState
     shape INTEGER NOT NULL,             -- Shape
     level INTEGER NOT NULL DEFAULT 0,   -- the latest level of its parts

@@ -22,11 +22,11 @@ class Source:
     """Where a request came from, for errors."""
 
     file: str
-    #: 1-based line, row or, in a folder, file number
+    #: 1-based line or row; 0 when the whole file is the request
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,8 @@ def parse(record: Record, ordinal: int, options: IntakeOptions, notices: Counter
         error = str(problem)
     except RecursionError:
         error = "JSON nested too deeply"
-    return RawRequest(custom_id=custom_id, source=record.source, url=url, error=error)
+    extra = "" if url else _rest(record, custom_id, options)
+    return RawRequest(custom_id=custom_id, source=record.source, url=url, error=error, extra=extra)
 
 
 # -- OpenAI batch lines ------------------------------------------------------------------------------
@@ -210,18 +211,23 @@ def _content_field(record: Record, options: IntakeOptions) -> str:
     wanted = (options.text_field,) if options.text_field is not None else _CONTENT_FIELDS[options.task]
     name = next((name for name in wanted if name in record.value), None)
     if name is None:
-        expected = " or ".join(wanted) + ("" if options.text_field else ", or an OpenAI batch line")
-        raise RequestError(f"found the fields {fields.names(record.value)}, expected {expected}")
+        there = f"found the fields {fields.names(record.value)}"
+        if options.text_field is not None:
+            raise RequestError(f"{there}, expected {found(options.text_field)}, which --text-field names")
+        raise RequestError(f"{there}, expected {' or '.join(wanted)}, or an OpenAI batch line")
     return name
+
+
+def _is_body(record: Record, field: str, options: IntakeOptions) -> bool:
+    """Whether a flat object's other fields can be sampling settings, as in an OpenAI body."""
+    return field in ("messages", "prompt") and record.text_field is None and options.text_field is None
 
 
 def _parse_flat(record: Record, custom_id: str, options: IntakeOptions, notices: Counter[str]) -> RawRequest:
     value: Mapping[str, Any] = record.value
     field = _content_field(record, options)
-    used = {field, _id_field(value, options)}
-    is_body = field in ("messages", "prompt") and record.text_field is None and options.text_field is None
+    is_body = _is_body(record, field, options)
     if is_body:
-        used |= _KNOWN
         _notice_model(value, options, notices)
         fields.check_neutral(value)
     if field == "messages" and is_body:
@@ -233,11 +239,36 @@ def _parse_flat(record: Record, custom_id: str, options: IntakeOptions, notices:
         source=record.source,
         content=content,
         settings=fields.settings(value) if is_body else NOTHING_SET,
-        extra=_extra({name: item for name, item in value.items() if name not in used}),
+        extra=_extra(record, {field, _id_field(value, options)} | (_KNOWN if is_body else set())),
     )
 
 
-def _extra(carried: Mapping[str, Any]) -> str:
+def _rest(record: Record, custom_id: str | None, options: IntakeOptions) -> str:
+    """What a flat record that failed carries through all the same: the fields that are neither its id nor its content.
+
+    Nothing where it was too broken, or an OpenAI batch line.
+    """
+    if not isinstance(record.value, dict) or (
+        record.text_field is None and is_openai(record.value, options.text_field)
+    ):
+        return ""
+    used: set[str | None] = set()
+    try:
+        if custom_id is not None:
+            used.add(_id_field(record.value, options))
+        field = _content_field(record, options)
+        used |= {field} | (_KNOWN if _is_body(record, field, options) else set())
+    except RequestError:
+        pass  # no such field: the others are carried
+    try:
+        return _extra(record, used)
+    except (RequestError, RecursionError):
+        return ""
+
+
+def _extra(record: Record, used: Set[str | None]) -> str:
+    """The fields that are not `used`, as JSON; RequestError where JSON cannot say them."""
+    carried = {name: item for name, item in record.value.items() if name not in used}
     try:
         return dump(carried) if carried else ""
     except ValueError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from coordinator.formats import Record
+from coordinator.formats import SAVE_AS_UTF8, Record
 from coordinator.records import Source
 from fleet.errors import UsageError
 from fleet.packages import PARQUET_EXTRA, how_to_install
@@ -72,10 +72,21 @@ def _csv_rows(reader: Any, columns: list[str], column: str, file: str) -> Iterat
             continue
         if len(row) != len(columns):
             yield Record(source=source, error=f"found {len(row)} fields, expected {len(columns)} as in the header")
-        elif any("\udc80" <= char <= "\udcff" for field in row if not field.isascii() for char in field):
-            yield Record(source=source, error="not UTF-8")
+        elif (bad := _bad_byte(row)) is not None:
+            where = f"in column {columns[bad[0]]!r}"
+            yield Record(source=source, error=f"not UTF-8: found byte 0x{bad[1]:02X} {where}: {SAVE_AS_UTF8}")
         else:
             yield Record(source=source, value=dict(zip(columns, row, strict=True)), text_field=column)
+
+
+def _bad_byte(row: Sequence[str]) -> tuple[int, int] | None:
+    """(field number, byte) of the first byte that is not UTF-8, which surrogateescape put at 0xDC00 and the byte."""
+    for number, field in enumerate(row):
+        if not field.isascii():
+            for char in field:
+                if "\udc80" <= char <= "\udcff":
+                    return number, ord(char) - 0xDC00
+    return None
 
 
 def read_parquet(path: Path, text_field: str | None) -> Iterator[Record]:

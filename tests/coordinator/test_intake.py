@@ -283,10 +283,10 @@ def test_several_inputs_of_different_kinds_follow_each_other(take: Callable[...,
     inputs = [str(folder), str(tmp_path / "table.csv")]
     found = [(r.custom_id, r.source.line, r.error) for r in requests(take(inputs, task=Task.SUMMARIZE))]
     assert found == [
-        ("b.txt", 1, None),
-        ("c.txt", 2, "not UTF-8: found byte 0xE9 at byte 4"),
-        ("d.txt", 3, "text is empty: nothing to summarize"),
-        ("deep/a.md", 4, None),
+        ("b.txt", 0, None),
+        ("c.txt", 0, "not UTF-8: found byte 0xE9 at byte 4: save the file as UTF-8"),
+        ("d.txt", 0, "text is empty: nothing to summarize"),
+        ("deep/a.md", 0, None),
         ("row-5", 2, None),
         (None, 3, "found 1 fields, expected 2 as in the header"),
     ]

@@ -114,7 +114,7 @@ def test_a_custom_id_used_before_makes_an_error_that_names_the_first(ledger: Led
     opened = [opened for part in parts for opened in ledger.add_requests(job, part)]
     assert ids(opened) == [1]
     _, second = answers(ledger, job)
-    assert (second.custom_id, second.error) == (None, "custom_id 'x' was already used at /in.jsonl:4")
+    assert (second.custom_id, second.error) == ("x", "custom_id 'x' was already used at /in.jsonl:4")
     assert ledger.counts(job) == Counts(requests=2, error=1)
 
 

@@ -53,7 +53,7 @@ def chat_error(**body: object) -> str:
     ids=lambda body: next(iter(body)),
 )
 def test_a_field_that_would_change_the_answer_is_an_error_that_names_it(body: dict[str, object]) -> None:
-    assert chat_error(**body).startswith(f"{next(iter(body))}: found ")
+    assert chat_error(**body).partition(" is not done here: leave it out")[0].startswith(f"{next(iter(body))}: ")
 
 
 def test_the_same_fields_asking_for_nothing_are_fine() -> None:
@@ -135,7 +135,7 @@ def test_text_parts_are_joined() -> None:
         (batch(), "body.messages is missing"),
         (batch("/v1/completions"), "body.prompt is missing"),
         (batch("/v1/embeddings", input="x"), "embeddings are not yet done here"),
-        ({"name": "x"}, "found the fields name, expected messages or prompt or text, or an OpenAI batch line"),
+        ({"name": "x"}, 'found the fields "name", expected messages or prompt or text, or an OpenAI batch line'),
         ({}, "found the fields none, expected messages or prompt or text, or an OpenAI batch line"),
         ({"prompt": ["a"]}, "prompt: found a list, expected a text"),
         ({"prompt": " \n"}, "prompt is empty: nothing to complete"),
@@ -158,7 +158,7 @@ def test_token_ids_are_no_text_to_summarize() -> None:
 
 
 def test_a_flat_body_is_held_to_the_same_rules_as_a_batch_line() -> None:
-    assert (read({"prompt": "a", "n": 2}).error or "").startswith("n: found 2")
+    assert (read({"prompt": "a", "n": 2}).error or "").startswith("n: 2 is not done here")
     assert (read({"messages": HELLO, "max_tokens": "8"}).error or "").startswith("max_tokens")
 
 
@@ -173,7 +173,27 @@ def test_the_text_and_the_id_come_from_the_fields_asked_for() -> None:
     request = read(mail, Task.CLASSIFY, text_field="body", id_field="key", labels=("a",))
     assert (request.custom_id, request.content.texts, request.extra) == ("k1", ("Dear all",), '{"id":1,"subject":"s"}')
     assert (read({"text": "a"}, id_field="key").error or "").startswith('no field "key" for the id')
-    assert (read({"text": "a"}, text_field="mail").error or "").startswith("found the fields text, expected mail")
+    named = read({"text": "a", "n": 1}, text_field="mail").error
+    assert named == 'found the fields "text", "n", expected "mail", which --text-field names'
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "extra"),
+    [
+        ({"id": "a", "subject": "s", "text": ""}, {}, '{"subject":"s"}'),
+        ({"id": "a", "subject": "s"}, {"text_field": "body"}, '{"subject":"s"}'),
+        ({"id": "a", "prompt": "x", "subject": "s", "n": 2}, {}, '{"subject":"s"}'),
+        ({"id": 1.5, "prompt": "x", "subject": "s"}, {}, '{"id":1.5,"subject":"s"}'),
+        ({"subject": "s", "prompt": "x"}, {"id_field": "key"}, '{"subject":"s"}'),
+        ({"id": "a", "prompt": "x", "score": float("inf")}, {}, ""),
+        ([1], {}, ""),
+        (batch(n=2), {}, ""),
+    ],
+)
+def test_a_line_that_fails_carries_its_other_fields_too(line: object, options: dict[str, str], extra: str) -> None:
+    found = read(line, **options)
+    assert found.error
+    assert found.extra == extra
 
 
 def test_an_openai_line_is_told_from_a_flat_one_by_its_body() -> None:

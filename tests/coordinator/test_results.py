@@ -214,12 +214,14 @@ def test_failed_openai_requests_stand_in_the_errors_file_alone(ledger: Ledger, j
             "custom_id": "a",
             "response": None,
             "error": {"code": "request_failed", "message": "no room"},
+            "source": "/in.jsonl:1",
         },
         {
             "id": "batch_req_1_1",
             "custom_id": "b",
             "response": None,
             "error": {"code": "quarantined", "message": "kills the engine"},
+            "source": "/in.jsonl:1",
         },
     ]
 

@@ -40,7 +40,7 @@ def test_a_bad_row_is_an_error_of_its_own(tmp_path: Path) -> None:
     found = csv_records(tmp_path, b'id,text\n1\n2,caf\xe9\n3,"a"b\n4,x\n')
     assert [record.error for record in found] == [
         "found 1 fields, expected 2 as in the header",
-        "not UTF-8",
+        "not UTF-8: found byte 0xE9 in column 'text': save the file as UTF-8",
         "not CSV: ',' expected after '\"'",
         None,
     ]
