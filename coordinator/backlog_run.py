@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from coordinator.dry_run import dry_run
 from coordinator.feed import Feed
 from coordinator.intake import Intake, IntakeOptions
 from coordinator.ledger import Ledger
@@ -46,7 +47,9 @@ def run_backlog(args: argparse.Namespace) -> Exit:
         options = _intake_options(args)
         intake = Intake(inputs, options, folder, model_hash)
         if args.dry_run:
-            return _dry_run(intake, args)
+            status = dry_run(intake, as_json=args.json)
+            _warn(intake, say)
+            return status
         spec = _spec(args, inputs, folder, model_hash, options)
         job, known = ledger.begin_job(spec, _salt(ledger, spec) if args.fresh else "")
         if job.salt:
@@ -55,8 +58,7 @@ def run_backlog(args: argparse.Namespace) -> Exit:
         run = LocalRun(job, ledger, state, processes, RunOptions(cap=args.batch, memory_bytes=args.memory))
         with Progress(quiet=args.json) as progress:
             result = run.go(feed, intake.signature, intake.reduce, progress.show)
-        for warning in intake.warnings:
-            say(f"warning: {warning}")
+        _warn(intake, say)
         return _finish(args, ledger, job, intake, result)
 
 
@@ -66,6 +68,11 @@ def _sayer(*, quiet: bool) -> Callable[[str], None]:
             print(f"fleet: {text}", file=sys.stderr)
 
     return say
+
+
+def _warn(intake: Intake, say: Callable[[str], None]) -> None:
+    for warning in intake.warnings:
+        say(f"warning: {warning}")
 
 
 def _salt(ledger: Ledger, spec: JobSpec) -> str:
@@ -119,26 +126,6 @@ def _feed(ledger: Ledger, job: JobRecord, intake: Intake, say: Callable[[str], N
         return None
     ledger.reset_intake(job.id)
     return Feed(intake.chunks())
-
-
-def _dry_run(intake: Intake, args: argparse.Namespace) -> Exit:
-    requests = rows = tokens = 0
-    errors: list[str] = []
-    for chunk in intake.chunks():
-        for request in chunk:
-            requests += 1
-            rows += len(request.rows)
-            tokens += sum(row.length for row in request.rows)
-            if request.error is not None:
-                errors.append(f"{request.source}: {request.error}")
-    summary = {"requests": requests, "rows": rows, "input_tokens": tokens, "errors": errors}
-    if args.json:
-        print(json.dumps(summary))
-    else:
-        print(f"{requests} requests, {rows} rows, {tokens} prompt tokens, {len(errors)} bad lines; nothing was run")
-        for error in errors:
-            print(f"  {error}")
-    return Exit.FAILED_REQUESTS if errors else Exit.OK
 
 
 def _finish(args: argparse.Namespace, ledger: Ledger, job: JobRecord, intake: Intake, result: RunResult) -> Exit:

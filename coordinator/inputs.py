@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 from coordinator.folders import TEXT_SUFFIXES, read_folder, read_text, text_files
@@ -16,6 +17,16 @@ from fleet.errors import UsageError
 
 #: The name of standard input.
 STDIN = "-"
+#: Endings that promise JSON lines; in other files, and on standard input, one of the first lines must be an object.
+JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_LOOKED_AT = 10
+_PIPED_TEXT = (
+    "standard input is not JSONL: expected a JSON object a line; for a text that is one request, "
+    "give its file, with an ending like .txt"
+)
+_UNKNOWN = "is not JSONL, CSV, TSV, Parquet or text: known endings are " + ", ".join(
+    (*JSONL_SUFFIXES, *TABLE_SUFFIXES, ".parquet", *TEXT_SUFFIXES)
+)
 
 
 def check_inputs(inputs: Sequence[str]) -> None:
@@ -59,7 +70,7 @@ def _records(name: str, text_field: str | None) -> Iterator[Record]:
     path = Path(name)
     suffix = path.suffix.lower()
     if name == STDIN:
-        yield from read_jsonl(sys.stdin.buffer, "stdin")
+        yield from _some_objects(read_jsonl(sys.stdin.buffer, "stdin"), _PIPED_TEXT)
     elif path.is_dir():
         yield from read_folder(path)
     elif suffix in TABLE_SUFFIXES:
@@ -70,4 +81,18 @@ def _records(name: str, text_field: str | None) -> Iterator[Record]:
         yield read_text(path, path.name)
     else:
         with path.open("rb") as stream:
-            yield from read_jsonl(stream, name)
+            lines = read_jsonl(stream, name)
+            yield from lines if suffix in JSONL_SUFFIXES else _some_objects(lines, f"{name} {_UNKNOWN}")
+
+
+def _some_objects(lines: Iterator[Record], otherwise: str) -> Iterator[Record]:
+    """`lines`; UsageError with the sentence `otherwise` when none of the first ones is a JSON object."""
+    first: list[Record] = []
+    for record in islice(lines, _LOOKED_AT):
+        first.append(record)
+        if isinstance(record.value, dict):
+            break
+    else:
+        if first:
+            raise UsageError(otherwise)
+    yield from chain(first, lines)

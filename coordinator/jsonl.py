@@ -1,4 +1,7 @@
-"""JSON lines: bytes are split at newlines only and decoded strictly; a bad line is a record with an error."""
+"""JSON lines: bytes are split at newlines only and decoded strictly; a bad line is a record with an error.
+
+A file that is one JSON value over all its lines, or one list on its only line, is refused as a whole.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import IO, Any, NoReturn
 
 from coordinator.formats import Record, not_utf8
 from coordinator.records import Source
+from fleet.errors import UsageError
 
 #: A longer line is refused unread, so that one line cannot take all memory.
 MAX_LINE_BYTES = 256 << 20
@@ -15,8 +19,10 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def read_jsonl(stream: IO[bytes], name: str) -> Iterator[Record]:
-    """A record for each line that is not blank; `name` stands for the stream in errors."""
-    number = 0
+    """A record for each line that is not blank; `name` stands for the stream in errors. UsageError when all of it is
+    one JSON value."""
+    number = count = 0
+    one_list = False
     while line := stream.readline(MAX_LINE_BYTES):
         number += 1
         source = Source(file=name, line=number)
@@ -27,7 +33,27 @@ def read_jsonl(stream: IO[bytes], name: str) -> Iterator[Record]:
         if number == 1:
             line = line.removeprefix(_BOM)
         if line and not line.isspace():
-            yield _decode(line, source)
+            record = _decode(line, source)
+            count += 1
+            if count == 1:
+                _check_start(line, record, name)
+                one_list = isinstance(record.value, list)
+            yield record
+    if one_list and count == 1:
+        raise _one_value("array", "jq -c '.[]'", name)
+
+
+def _check_start(line: bytes, record: Record, name: str) -> None:
+    """Raises UsageError when the first line only begins a JSON value that goes on below."""
+    text = line.strip()
+    if text == b"[" or (record.error is not None and text.startswith(b"[") and text[1:].lstrip().startswith(b"{")):
+        raise _one_value("array", "jq -c '.[]'", name)
+    if text == b"{":
+        raise _one_value("object over several lines", "jq -c .", name)
+
+
+def _one_value(what: str, command: str, name: str) -> UsageError:
+    return UsageError(f"{name} is one JSON {what}, expected a JSON object a line: {command} makes them")
 
 
 def _skip_line(stream: IO[bytes]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from coordinator import failures
+from coordinator.failures import Failure, Failures
 from coordinator.progress import duration
 from coordinator.records import Answer, JobRecord
 from coordinator.results import STDOUT, errors_file
@@ -16,28 +17,6 @@ from fleet.job import Finish, RequestState
 
 if TYPE_CHECKING:
     from coordinator.local_run import RunResult
-
-#: Kinds of failure listed for a person; the errors file has them all.
-SHOWN_FAILURES = 8
-#: Kinds of failure told apart; a backlog that is broken in more ways is broken as a whole.
-MAX_KINDS = 200
-OTHER = "other reasons"
-
-#: What differs between two failures of one kind: quoted words and figures.
-_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,]*\d|\d")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Requests that failed for one kind of reason."""
-
-    count: int
-    #: reason of the first one, in full
-    reason: str
-    #: custom_id of the first one, None where the line was too broken to have one
-    example: str | None
-    #: file:line of the first one
-    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,24 +78,14 @@ class Summary:
 
 def survey(answers: Iterable[Answer]) -> Survey:
     """Groups failures by kind and counts rows, in one pass and bounded memory."""
-    kinds: dict[str, Failure] = {}
+    failed = Failures()
     rows = thinking = 0
     for answer in answers:
         rows += len(answer.parts)
         thinking += sum(part.finish is Finish.THINKING for part in answer.parts)
         if answer.state in (RequestState.ERROR, RequestState.QUARANTINED):
-            _count(kinds, answer)
-    return Survey(failures=tuple(sorted(kinds.values(), key=lambda kind: -kind.count)), rows=rows, thinking=thinking)
-
-
-def _count(kinds: dict[str, Failure], answer: Answer) -> None:
-    reason = answer.error or "no reason recorded"
-    name = _PARTICULAR.sub("#", reason)
-    if name not in kinds and len(kinds) >= MAX_KINDS:
-        name, reason = OTHER, OTHER
-    known = kinds.get(name)
-    first = known or Failure(count=0, reason=reason, example=answer.custom_id, source=str(answer.source))
-    kinds[name] = Failure(count=first.count + 1, reason=first.reason, example=first.example, source=first.source)
+            failed.add(answer.error or "no reason recorded", answer.custom_id, answer.source)
+    return Survey(failures=failed.kinds(), rows=rows, thinking=thinking)
 
 
 class Report:
@@ -173,7 +142,7 @@ def text(summary: Summary) -> str:
     """The summary as a person reads it, without a last newline."""
     lines = [
         _line("requests", _requests(summary)),
-        *_failures(summary.failures),
+        *failures.lines(summary.failures),
         _line("tokens", _tokens(summary)),
         _line("rows", _rows(summary)),
     ]
@@ -213,16 +182,5 @@ def _tokens(summary: Summary) -> str:
 
 
 def _rows(summary: Summary) -> str:
-    crashes = f", {summary.crashes:,} engine crashes" if summary.crashes else ""
+    crashes = f", {summary.crashes:,} engine crash{'es' if summary.crashes > 1 else ''}" if summary.crashes else ""
     return f"{summary.computed_rows:,} computed, {summary.reused_rows:,} reused{crashes}"
-
-
-def _failures(failures: tuple[Failure, ...]) -> list[str]:
-    lines = [
-        f"  {kind.count:>6,} x {kind.reason} (first: {kind.example or 'no id'}, {kind.source})"
-        for kind in failures[:SHOWN_FAILURES]
-    ]
-    rest = failures[SHOWN_FAILURES:]
-    if rest:
-        lines.append(f"  {sum(kind.count for kind in rest):>6,} x {len(rest)} more kinds of reason")
-    return lines

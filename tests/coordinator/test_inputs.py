@@ -1,5 +1,6 @@
 """Inputs as a whole: checked at once, read in order, named by a signature."""
 
+import io
 import os
 from pathlib import Path
 
@@ -58,3 +59,42 @@ def test_the_signature_follows_every_file(tmp_path: Path) -> None:
     os.utime(tmp_path / "b.txt", ns=(1, 1))
     assert len({before, grown, signature([str(tmp_path)])}) == 3
     assert signature(["-"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("paper.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n"),
+        ("a.png", b"\x89PNG\r\n\x1a\n\x00\x00"),
+        ("backlog.jsonl.gz", b"\x1f\x8b\x08\x00abc"),
+        ("run.log", b"2026-01-01 started\n" * 50),
+        ("noending", b"Dear all,\n"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_as_a_whole(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError, match=rf"{name} is not JSONL, CSV, .* known endings are \.jsonl, .*\.csv, .*\.txt"):
+        list(records([str(tmp_path / name)]))
+
+
+@pytest.mark.parametrize("name", ["requests.log", "requests"])
+def test_an_unknown_ending_is_read_where_there_are_json_objects(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b'started\n\n{"text": "A"}\nbad\n')
+    found = list(records([str(tmp_path / name)]))
+    assert [(record.source.line, record.error is None) for record in found] == [(1, False), (3, True), (4, False)]
+
+
+def test_a_jsonl_file_is_never_refused_for_bad_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"bad\n" * 20)
+    assert len(list(records([str(tmp_path / "a.jsonl")]))) == 20
+
+
+def test_plain_text_on_standard_input_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\nDear all,\nhello\n")))
+    with pytest.raises(UsageError, match=r"standard input is not JSONL: .* give its file, with an ending like \.txt"):
+        list(records(["-"]))
+
+
+def test_standard_input_may_begin_with_a_bad_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'bad\n{"text": "A"}\n')))
+    assert [record.source.line for record in records(["-"])] == [1, 2]

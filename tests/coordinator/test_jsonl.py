@@ -7,6 +7,7 @@ import pytest
 from coordinator import jsonl
 from coordinator.formats import Record
 from coordinator.jsonl import read_jsonl
+from fleet.errors import UsageError
 
 
 def read(data: bytes) -> list[Record]:
@@ -54,3 +55,22 @@ def test_a_line_over_the_limit_is_passed_over(monkeypatch: pytest.MonkeyPatch) -
     long, after = read(b'"' + b"a" * (3 << 20) + b'"\n1\n')
     assert long.error == "a line of over 1 MB, expected a request"
     assert (after.value, after.source.line) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'[\n  {"prompt": "a"},\n', b'\n [{"prompt": "a"},\n{"prompt": "b"}]', b'[{"prompt": "a"}, {"prompt": "b"}]\n\n'],
+)
+def test_one_array_is_refused_with_the_command_that_makes_lines_of_it(data: bytes) -> None:
+    with pytest.raises(UsageError, match=r"in is one JSON array, expected a JSON object a line: jq -c '\.\[\]' makes"):
+        read(data)
+
+
+def test_one_object_over_several_lines_is_refused() -> None:
+    with pytest.raises(UsageError, match="one JSON object over several lines"):
+        read(b'{\n  "prompt": "a"\n}\n')
+
+
+def test_a_list_in_front_of_other_lines_is_a_bad_line_only() -> None:
+    assert [record.value for record in read(b'[{"prompt": "a"}]\n{"prompt": "b"}\n')][1] == {"prompt": "b"}
+    assert read(b'{"prompt": \n{"prompt": "b"}\n')[1].error is None

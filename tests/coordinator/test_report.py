@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator import report
+from coordinator import failures, report
 from coordinator.local_run import RunResult
 from coordinator.records import Answer, Counts, JobRecord, JobSpec, Part, Shape, Source
 from fleet.job import Finish, JobState, RequestState, Task
@@ -98,11 +98,17 @@ def test_failures_that_differ_in_figures_and_quoted_words_are_one_kind() -> None
     assert seen.rows == 2
 
 
+def test_lists_of_quoted_words_do_not_split_a_kind() -> None:
+    lists = ['"a"', '"a", "b"', '"a", "b", ...']
+    seen = report.survey(answer(n, f'found the fields {list}, expected "x"') for n, list in enumerate(lists))
+    assert [kind.count for kind in seen.failures] == [3]
+
+
 def test_kinds_are_bounded_however_broken_the_backlog_is() -> None:
-    words = ["".join(chr(ord("a") + (n // 26**k) % 26) for k in range(4)) for n in range(report.MAX_KINDS + 50)]
+    words = ["".join(chr(ord("a") + (n // 26**k) % 26) for k in range(4)) for n in range(failures.MAX_KINDS + 50)]
     seen = report.survey(answer(n, f"reason {word}") for n, word in enumerate(words))
-    assert len(seen.failures) == report.MAX_KINDS + 1
-    assert (seen.failures[0].reason, seen.failures[0].count) == (report.OTHER, 50)
+    assert len(seen.failures) == failures.MAX_KINDS + 1
+    assert (seen.failures[0].reason, seen.failures[0].count) == (failures.OTHER, 50)
 
 
 def test_a_person_reads_every_figure_and_where_the_files_are() -> None:
@@ -121,7 +127,7 @@ def test_a_person_reads_every_figure_and_where_the_files_are() -> None:
 
 
 def test_many_kinds_of_failure_end_in_one_line() -> None:
-    seen = report.survey(answer(n, f"kind {'x' * (n + 1)}") for n in range(report.SHOWN_FAILURES + 3))
+    seen = report.survey(answer(n, f"kind {'x' * (n + 1)}") for n in range(failures.SHOWN_KINDS + 3))
     assert "       3 x 3 more kinds of reason" in report.text(made(seen=seen)).splitlines()
 
 
