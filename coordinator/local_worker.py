@@ -23,6 +23,8 @@ class LocalWorker:
     def __init__(
         self, state: StateDir, processes: Processes, broker: Broker, worker_id: str, *, cap: int, memory_bytes: int
     ) -> None:
+        self._id = worker_id
+        self._broker = broker
         self._log = state.logs / "worker.log"
         self._processes = processes
         self._command = [
@@ -43,6 +45,7 @@ class LocalWorker:
 
     def start(self) -> None:
         """Starts the process, or another one after it ended."""
+        self._broker.expect(self._id)
         with self._log.open("ab") as log:
             self._child = leash.start(self._command, log=log)
         self._processes.record(self._child.pid, "worker")

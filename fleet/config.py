@@ -46,6 +46,11 @@ class StateDir:
         return self.root / "pids"
 
     @property
+    def traces(self) -> Path:
+        """JSON of what a run has outside of this folder, to clear after a kill -9."""
+        return self.root / "traces.json"
+
+    @property
     def logs(self) -> Path:
         """Log files of the broker, the worker and the engine; none holds a prompt's text."""
         return self.root / "log"

@@ -13,7 +13,7 @@ import redis
 from coordinator import broker as broker_module
 from coordinator.broker import Broker, config_text, connect
 from coordinator.processes import Processes, read, start_time
-from fleet import keys
+from fleet import keys, leash
 from fleet.config import StateDir
 from fleet.errors import BrokerError
 
@@ -114,6 +114,50 @@ def test_a_long_state_path_gets_a_short_socket(tmp_path):
     finally:
         broker.stop()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["a space", "a\nline", "caf\udce9", "ü"])
+def test_a_state_path_that_rq_could_not_read_back_gets_a_plain_socket(tmp_path, monkeypatch, name):
+    # RQ splits the list of clients at spaces: with the socket at such a path no worker ever came up.
+    monkeypatch.delenv(broker_module.URL_VARIABLE, raising=False)
+    state = StateDir(tmp_path / name)
+    broker = Broker(state, Processes(state))
+    broker.start()
+    try:
+        with connect(broker.url) as client:
+            (entry,) = client.client_list()
+            assert f"{broker._short_folder}/broker.sock" in entry["addr"]
+    finally:
+        broker.stop()
+
+
+def test_an_empty_address_means_none(state, monkeypatch):
+    monkeypatch.setenv(broker_module.URL_VARIABLE, "")
+    assert not Broker(state, Processes(state)).foreign
+
+
+def test_a_server_killed_before_its_first_answer_is_started_once_more(state, monkeypatch):
+    monkeypatch.delenv(broker_module.URL_VARIABLE, raising=False)
+    started = []
+    really = leash.start
+
+    def start(command, **more):
+        child = really(command, **more)
+        started.append(child)
+        if len(started) == 1:
+            child.kill()
+            child.wait()
+        return child
+
+    monkeypatch.setattr(broker_module.leash, "start", start)
+    broker = Broker(state, Processes(state))
+    broker.start()
+    try:
+        assert len(started) == 2
+        with connect(broker.url) as client:
+            assert client.get(keys.EPOCH) == broker.epoch.encode()
+    finally:
+        broker.stop()
 
 
 def test_a_server_that_does_not_start_is_told_with_its_last_words(state, monkeypatch):
