@@ -15,6 +15,7 @@ DEMO_ARGS ?=
 .DELETE_ON_ERROR:
 
 install: $(VENV)/.installed
+	@echo "installed: try 'make demo', or see '$(BIN)/fleet --help'"
 
 demo: $(VENV)/.installed $(VENV)/.demo
 	$(BIN)/fleet demo --state-dir .demo $(DEMO_ARGS)

@@ -14,6 +14,14 @@ from fleet.errors import ModelError
 TOKENIZER_FILE = "tokenizer.json"
 TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
 _READ_BYTES = 8 << 20
+#: What errors of the hub client mean, by the name of their class.
+_HUB_ERRORS = {
+    "GatedRepoError": "the hub gives it only to accounts that were let in: ask there for access, then log in",
+    "RepositoryNotFoundError": "the hub has no public model of this name: check the name, or log in there",
+    "HFValidationError": "the hub can have no model of this name: check the name",
+    "LocalEntryNotFoundError": "the hub cannot be reached and no copy is kept from before: check the network, "
+    "or give a local folder",
+}
 
 
 def find_model(source: str) -> Path:
@@ -39,10 +47,15 @@ def _from_hub(source: str) -> Path:
     try:
         return Path(snapshot_download(source, allow_patterns=patterns))
     except Exception as error:  # the hub client raises many kinds; all mean the same to a person
-        raise ModelError(
-            f"no folder {source} here, and fetching it from the hub failed ({type(error).__name__}): "
-            "check the name and the network, or give a local folder"
-        ) from error
+        raise ModelError(f"there is no folder {source} here, and {_why_no_fetch(error)}") from error
+
+
+def _why_no_fetch(error: Exception) -> str:
+    """What an error of the hub client comes to, and what to do."""
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    told = next((_HUB_ERRORS[kind] for kind in kinds if kind in _HUB_ERRORS), None)
+    other = f"fetching it from the hub failed ({kinds[0]}): check the name and the network, or give a local folder"
+    return told or other
 
 
 def check_folder(folder: Path) -> None:

@@ -4,10 +4,12 @@ import json
 import os
 from pathlib import Path
 
+import huggingface_hub.errors
 import pytest
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
 from fleet.errors import ModelError
-from fleet.model import context_tokens, find_model, read_config, tokenizer_hash, weights_hash
+from fleet.model import _HUB_ERRORS, context_tokens, find_model, read_config, tokenizer_hash, weights_hash
 
 
 def make_folder(path: Path) -> Path:
@@ -36,6 +38,29 @@ def test_a_complete_folder_is_found_by_a_relative_path(tmp_path: Path, monkeypat
 def test_a_path_that_does_not_exist_is_never_looked_up_on_the_hub(source: str) -> None:
     with pytest.raises(ModelError, match="no model folder at"):
         find_model(source)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (LocalEntryNotFoundError("x"), "the hub cannot be reached and no copy is kept from before: check the network"),
+        (HFValidationError("x"), "the hub can have no model of this name"),
+        (ZeroDivisionError("x"), r"fetching it from the hub failed \(ZeroDivisionError\): check the name and"),
+    ],
+)
+def test_why_the_hub_gives_no_model_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    with pytest.raises(ModelError, match=f"there is no folder no/such here, and {sentence}"):
+        find_model("no/such")
+
+
+def test_the_hub_errors_we_tell_are_there_to_be_raised() -> None:
+    assert [name for name in _HUB_ERRORS if not hasattr(huggingface_hub.errors, name)] == []
 
 
 def test_the_hash_follows_the_bytes_and_is_remembered(tmp_path: Path) -> None:
