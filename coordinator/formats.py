@@ -17,7 +17,7 @@ class Record:
     """One line, table row or file of an input, decoded."""
 
     source: Source
-    #: any JSON value; None with `error` set
+    #: any JSON value; with `error` set the fields that can be told all the same, or None
     value: Any = None
     #: why it could not be decoded
     error: str | None = None

@@ -80,7 +80,9 @@ def parse(record: Record, ordinal: int, options: IntakeOptions, notices: Counter
     """The request in `record`, the `ordinal`-th (from 1) of the backlog; what is wrong with it is its `error`."""
     custom_id, url, error = record.name or None, "", record.error
     try:
-        if error is None and not isinstance(record.value, dict):
+        if error is not None and record.value is not None:
+            custom_id = _flat_id(record, ordinal, options)
+        elif error is None and not isinstance(record.value, dict):
             error = f"found {found(record.value)}, expected a JSON object"
         elif error is None and record.text_field is None and is_openai(record.value, options.text_field):
             custom_id = _batch_id(record.value)
@@ -90,7 +92,7 @@ def parse(record: Record, ordinal: int, options: IntakeOptions, notices: Counter
             custom_id = _flat_id(record, ordinal, options)
             return _parse_flat(record, custom_id, options, notices)
     except RequestError as problem:
-        error = str(problem)
+        error = error or str(problem)
     except RecursionError:
         error = "JSON nested too deeply"
     extra = "" if url else _rest(record, custom_id, options)

@@ -74,7 +74,10 @@ def _csv_rows(reader: Any, columns: list[str], column: str, file: str) -> Iterat
             yield Record(source=source, error=f"found {len(row)} fields, expected {len(columns)} as in the header")
         elif (bad := _bad_byte(row)) is not None:
             where = f"in column {columns[bad[0]]!r}"
-            yield Record(source=source, error=f"not UTF-8: found byte 0x{bad[1]:02X} {where}: {SAVE_AS_UTF8}")
+            reason = f"not UTF-8: found byte 0x{bad[1]:02X} {where}: {SAVE_AS_UTF8}"
+            told = [field.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for field in row]
+            value = dict(zip(columns, told, strict=True))
+            yield Record(source=source, value=value, text_field=column, error=reason)
         else:
             yield Record(source=source, value=dict(zip(columns, row, strict=True)), text_field=column)
 

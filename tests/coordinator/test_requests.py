@@ -196,6 +196,15 @@ def test_a_line_that_fails_carries_its_other_fields_too(line: object, options: d
     assert found.extra == extra
 
 
+def test_a_row_that_cannot_be_read_keeps_what_can_be_told() -> None:
+    row = {"id": "7", "subject": "s", "text": "caf\ufffd"}
+    record = Record(source=SOURCE, value=row, text_field="text", error="not UTF-8")
+    found = parse(record, 1, IntakeOptions(task=Task.SUMMARIZE, model="m"), Counter())
+    assert (found.custom_id, found.error, found.extra) == ("7", "not UTF-8", '{"subject":"s"}')
+    named = parse(record, 1, IntakeOptions(task=Task.SUMMARIZE, model="m", id_field="key"), Counter())
+    assert (named.custom_id, named.error) == (None, "not UTF-8")
+
+
 def test_an_openai_line_is_told_from_a_flat_one_by_its_body() -> None:
     assert is_openai(batch()) is True
     assert is_openai({"custom_id": "a", "body": {}}) is True

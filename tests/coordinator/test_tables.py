@@ -38,6 +38,7 @@ def test_separators_line_ends_and_a_byte_order_mark_are_understood(tmp_path: Pat
 
 def test_a_bad_row_is_an_error_of_its_own(tmp_path: Path) -> None:
     found = csv_records(tmp_path, b'id,text\n1\n2,caf\xe9\n3,"a"b\n4,x\n')
+    assert found[1].value == {"id": "2", "text": "caf\ufffd"}
     assert [record.error for record in found] == [
         "found 1 fields, expected 2 as in the header",
         "not UTF-8: found byte 0xE9 in column 'text': save the file as UTF-8",
