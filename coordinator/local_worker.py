@@ -71,8 +71,8 @@ class LocalWorker:
             self._child.kill()
         self._close(self._child)
 
-    @staticmethod
-    def _close(child: subprocess.Popen[bytes]) -> None:
+    def _close(self, child: subprocess.Popen[bytes]) -> None:
         child.wait()
         if child.stdin is not None:
             child.stdin.close()
+        self._processes.end_role("engine")  # it has usually ended with its link

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 #: How long a leashed program may take over SIGTERM before SIGKILL, seconds.
@@ -38,13 +38,17 @@ def start(
     )
 
 
-def hold(fd: int = 0) -> None:
-    """Ends this process at once when `fd` reaches end of file."""
+def hold(fd: int = 0, last: Callable[[], object] | None = None) -> None:
+    """Ends this process at once when `fd` reaches end of file, after a call of `last`, which must be quick."""
 
     def watch() -> None:
         while os.read(fd, 4096):
             pass
-        os._exit(1)
+        try:
+            if last is not None:
+                last()
+        finally:
+            os._exit(1)
 
     threading.Thread(target=watch, name="leash", daemon=True).start()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fleet.errors import DecodeError
 from fleet.messages import Message
+from fleet.pids import record
 from worker.holding import ModelRef
 from worker.link import Link
 
@@ -44,6 +45,8 @@ class Launch:
     hash_cache: Path
     #: file that remembers what engines measured, None for none
     knees: Path | None = None
+    #: file of the processes started here, None for none: an engine that was stopped does not see its link close
+    pids: Path | None = None
     #: bytes it may use, 0 for its own choice
     memory_bytes: int = 0
     #: makes its environment of ours
@@ -79,6 +82,9 @@ class Launch:
             raise
         finally:
             theirs.close()
+        if self.pids is not None:
+            with contextlib.suppress(OSError):  # a full disk: it is ended by its link in any case but one
+                record(self.pids, child.pid, "engine")
         return EngineProcess(child, Link(ours))
 
 

@@ -36,6 +36,7 @@ class Keeper:
         self._launch = launch
         self._stall_s = stall_s
         self._clock = clock
+        self._process: EngineProcess | None = None
 
     def run(self) -> None:
         """Until the desk closes."""
@@ -45,10 +46,15 @@ class Keeper:
             if failures is not None:
                 time.sleep(min(BACKOFF_S * 2**failures, MAX_BACKOFF_S))
 
+    def kill(self) -> None:
+        """Ends the engine at once, from any thread: one that was stopped (SIGSTOP) does not see its link close."""
+        if self._process is not None:
+            self._process.kill()
+
     def _run_one(self, model: ModelRef, cap: int) -> int | None:
         """One engine from start to end; the failures in a row, None when it ended by our wish."""
         try:
-            process = self._launch(model, cap)
+            process = self._process = self._launch(model, cap)
         except OSError as error:
             log.error("the engine cannot be started: %s", error)
             self._desk.engine_started(model, _discard)

@@ -11,6 +11,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -34,6 +35,10 @@ log = logging.getLogger(__name__)
 
 #: How long a stopping worker waits for the coordinator to take its last results, seconds.
 TAKEN_S = 10.0
+#: An RQ worker that ends within this time, though its broker answers, has failed, seconds.
+LASTING_S = 10.0
+#: So many that failed in a row are the end of this process; the coordinator may start another, not for ever.
+MAX_FAILURES = 5
 #: The environment variable that names the broker where `--broker` does not: a URL may hold a password, and a
 #: command line is there for all to read.
 URL_VARIABLE = "FLEET_REDIS_URL"
@@ -55,6 +60,7 @@ class Supervisor:
         self._keeper = Keeper(self._desk, launch)
         #: a signal's number, or None when all is wound down
         self._events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._status = 0
 
     def run(self) -> int:
         """Works until stopped; the exit status."""
@@ -73,37 +79,57 @@ class Supervisor:
             stops += 1
             if stops > 1:
                 log.warning("signal %d again: ending at once", event)
-                os._exit(1)  # the engine ends with its link
+                self.kill_engine()
+                os._exit(1)
             log.info("signal %d: finishing the rows in the batch", event)
             self._desk.obey(Stop())
         self._desk.close()
         self._heartbeat.close()
         keeper.join(leash.GRACE_S * 2)
         log.info("stopped")
-        return 0
+        return self._status
+
+    def kill_engine(self) -> None:
+        """Ends the engine at once, as the last thing before this process ends."""
+        self._keeper.kill()
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._events.put(number)  # which is safe in a handler; a lock of ours would not be
 
     def _work(self) -> None:
-        """RQ workers one after the other, until the desk stops; then the end."""
-        made = 0
+        """RQ workers one after the other, until the desk stops or they are of no use; then the end."""
+        made = failures = 0
         while not self._desk.stopping:
             made += 1
-            try:
-                self._work_once(f"{self._desk.worker}.{self._nonce}-{made}")
-            except redis.RedisError as error:
-                log.warning("broker lost: %s", type(error).__name__)
-            except Exception:
-                log.exception("the RQ worker failed; another follows")
+            failures = failures + 1 if self._fails(f"{self._desk.worker}.{self._nonce}-{made}") else 0
+            if failures >= MAX_FAILURES:
+                log.error("%d RQ workers failed at once: giving up", failures)
+                self._status = 1
+                self._desk.obey(Stop())
             self._desk.await_closed(AGAIN_S if not self._desk.stopping else 0)
         self._wind_down()
         self._events.put(None)
 
+    def _fails(self, name: str) -> bool:
+        """Runs an RQ worker to its end; True when that came at once and the broker is not to blame."""
+        began_s = time.monotonic()
+        try:
+            if not self._heartbeat.beat():
+                return False
+            epoch = self._desk.epoch
+            self._work_once(name)
+            self._client.ping()  # RQ swallows what ends its loop
+            if self._desk.epoch != epoch:
+                return False
+        except redis.RedisError as error:
+            log.warning("broker lost: %s", type(error).__name__)
+            return False
+        except Exception:
+            log.exception("the RQ worker failed; another follows")
+        return not self._desk.stopping and time.monotonic() - began_s < LASTING_S
+
     def _work_once(self, name: str) -> None:
         """One RQ worker, until its broker goes or changes or the desk stops."""
-        if not self._heartbeat.beat():
-            return
         client = connect(self._url)  # its own: RQ changes the timeouts of the one it is given
         agent = Agent(self._desk, self._tickets, client, name, self._heartbeat.beat)
         agent.recover()
@@ -133,7 +159,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not url:
         print(f"worker: no broker: give --broker or set {URL_VARIABLE}", file=sys.stderr)
         return 2
-    leash.hold()
     state = StateDir(Path(args.state))
     state.make()
     logging.basicConfig(
@@ -147,10 +172,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         key_log=state.logs / "engine.keys",
         hash_cache=state.root / "hashes.json",
         knees=state.knees,
+        pids=state.pids,
         memory_bytes=args.memory,
         environment=engine_environment,
     )
-    return Supervisor(url, args.worker_id, launch, cap=args.cap).run()
+    supervisor = Supervisor(url, args.worker_id, launch, cap=args.cap)
+    leash.hold(last=supervisor.kill_engine)
+    return supervisor.run()
 
 
 def _parser() -> argparse.ArgumentParser:

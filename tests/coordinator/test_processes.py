@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,6 +39,18 @@ def test_one_that_ignores_sigterm_is_killed(tmp_path, monkeypatch):
         record.record(child.pid, "worker")
         record.clear()
         assert child.wait(5) == -9
+
+
+def test_a_role_is_ended_alone_and_also_where_it_is_stopped(tmp_path, monkeypatch, sleeper):
+    monkeypatch.setattr(processes, "GRACE_S", 0.2)
+    record = Processes(StateDir(tmp_path))
+    record.record(sleeper.pid, "worker")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as engine:
+        record.record(engine.pid, "engine")
+        engine.send_signal(signal.SIGSTOP)
+        record.end_role("engine")
+        assert engine.wait(5) < 0
+    assert sleeper.poll() is None
 
 
 def test_a_stranger_with_the_same_pid_is_left_alone(tmp_path, sleeper):

@@ -32,6 +32,10 @@ def wait_for(path: Path, within_s: float = 8.0) -> str:
     raise AssertionError(f"{path} was not written")
 
 
+LAST = (
+    "import sys; from pathlib import Path; from fleet import leash;"
+    "leash.hold(last=lambda: (Path(sys.argv[1]).write_text('last\\n'), 1 / 0)); __import__('time').sleep(60)"
+)
 HOLDER = (
     "import sys, time; from fleet import leash; leash.hold(); open(sys.argv[1], 'w').write('on\\n'); time.sleep(60)"
 )
@@ -46,6 +50,14 @@ def test_a_child_that_holds_its_leash_ends_when_the_pipe_closes(tmp_path: Path) 
     assert child.stdin is not None
     child.stdin.close()
     assert child.wait(8) == 1
+
+
+def test_what_is_to_be_done_last_is_done_and_cannot_keep_it_alive(tmp_path: Path) -> None:
+    child = leash.start([sys.executable, "-c", LAST, str(tmp_path / "last")], log=subprocess.DEVNULL)
+    assert child.stdin is not None
+    child.stdin.close()
+    assert child.wait(8) == 1
+    assert (tmp_path / "last").read_text() == "last\n"
 
 
 def test_a_program_under_the_leash_ends_even_if_it_ignores_sigterm(tmp_path: Path) -> None:
