@@ -21,6 +21,7 @@ class Positions:
         self.width = 0
         #: tokens cached before this step: one number when all live rows agree, else one per slot
         self.offset: int | mx.array = 0
+        self._cached: list[int] = []
         self._derived: dict[tuple[str, int, int], mx.array] = {}
 
     def set(self, cached: Sequence[int | None]) -> None:
@@ -29,22 +30,23 @@ class Positions:
         longest = max(live, default=0)
         self.slots = len(cached)
         self.width = longest + 1
+        self._cached = [n or 0 for n in cached]
         uniform = all(n == longest for n in live)
-        self.offset = longest if uniform else mx.array([n or 0 for n in cached])
+        self.offset = longest if uniform else mx.array(self._cached)
         self._derived = {}
 
-    def columns(self, window: int) -> int | mx.array:
-        """The column each slot writes: a number, or an array of shape (slots,); `window` 0 is no ring."""
+    def columns(self, window: int, slots: int) -> int | mx.array:
+        """The column each slot writes: a number, or an array of shape (slots, 1, 1, 1); `window` 0 is no ring.
+
+        `slots` may be more than are computed: what the others' column is, is of no account.
+        """
         if isinstance(self.offset, int):
             return self.offset % window if window else self.offset
-        if not window:
-            return self.offset
-        offset = self.offset
-        return self._once(("columns", window, 0), lambda: offset % window)
+        return self._once(("columns", window, slots), lambda: self._columns(window, slots))
 
-    def rows(self) -> mx.array:
-        """0, 1, ... slots - 1, to pair with `columns`."""
-        return self._once(("rows", 0, 0), lambda: mx.arange(self.slots))
+    def _columns(self, window: int, slots: int) -> mx.array:
+        columns = [n % window if window else n for n in self._cached] + [0] * (slots - self.slots)
+        return mx.array(columns).reshape(-1, 1, 1, 1)
 
     def read_width(self, window: int) -> int:
         """Columns to read in this step."""
@@ -60,6 +62,24 @@ class Positions:
         if isinstance(self.offset, int) and reach >= width:
             return None
         return self._once(("mask", window, reach), lambda: self._mask(window, width, reach))
+
+    def spans(self, window: int, mask: mx.array | None) -> mx.array | None:
+        """What a mask of this step lets each slot see, as its first column and the one after its last: (slots, 2).
+
+        None for a mask that is not from `mask`, or has gaps.
+        """
+        width = self.read_width(window)
+        if mask is None:
+            return self._once(("all", window, width), lambda: mx.array([[0, width]] * self.slots, dtype=mx.int32))
+        found = (name for name, array in self._derived.items() if array is mask)
+        kind, ring, reach = next(found, ("", 0, 0))
+        if (kind, ring) != ("mask", window) or (window and reach < width):
+            return None
+        return self._once(("spans", window, reach), lambda: self._spans(width, reach))
+
+    def _spans(self, width: int, reach: int) -> mx.array:
+        ends = [min(n + 1, width) for n in self._cached]
+        return mx.array([[max(0, end - reach), end] for end in ends], dtype=mx.int32)
 
     def _mask(self, window: int, width: int, reach: int) -> mx.array:
         offset = mx.array(self.offset).reshape(-1, 1, 1, 1)

@@ -10,6 +10,7 @@ from mlx_lm.generate import generate_step
 
 from fleet.job import Finish
 from tests.tiny import CONFIGS, VOCABULARY, tiny
+from worker.generation.attention import RowAttention
 from worker.generation.batch import MOVE_STEPS, Ahead, Generation
 from worker.generation.rows import GenRow, Step
 
@@ -43,9 +44,23 @@ def single(model: Any, prompt: Sequence[int], new: int) -> list[int]:
 
 
 def make(
-    model: Any, *, rows: int = 1, ahead: Ahead = Ahead.NOTHING, eos: Sequence[int] = (), slots: int = 1
+    model: Any,
+    *,
+    rows: int = 1,
+    ahead: Ahead = Ahead.NOTHING,
+    eos: Sequence[int] = (),
+    slots: int = 1,
+    attention: RowAttention | None = None,
 ) -> Generation:
-    return Generation(model, prefill_rows=rows, prefill_tokens=64, eos=frozenset(eos), ahead=ahead, slots=slots)
+    return Generation(
+        model,
+        prefill_rows=rows,
+        prefill_tokens=64,
+        eos=frozenset(eos),
+        ahead=ahead,
+        slots=slots,
+        attention=attention,
+    )
 
 
 def row(i: int, **changes: Any) -> GenRow:

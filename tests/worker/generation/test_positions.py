@@ -42,13 +42,40 @@ def test_a_row_sees_its_own_tokens_and_no_further_back_than_it_may(window: int, 
                 assert read_tokens(positions, cached, slot, window, sight) == seen_tokens(own, sight, window), cached
 
 
+@pytest.mark.parametrize("window", [0, 8])
+@pytest.mark.parametrize("sight", [None, 5, 8, 100])
+def test_spans_say_the_same_as_the_mask_or_nothing(window: int, sight: int | None) -> None:
+    draw = random.Random(4)
+    for _ in range(40):
+        cached: list[int | None] = [draw.randrange(20) for _ in range(5)]
+        positions = Positions()
+        positions.set(cached)
+        mask = positions.mask(window, sight)
+        spans = positions.spans(window, mask)
+        assert (spans is None) is (window > 0 and sight == 5 and positions.width > 5)
+        if spans is None:
+            continue
+        columns = mx.arange(positions.read_width(window))
+        seen = (columns >= spans[:, :1]) & (columns < spans[:, 1:])
+        masked = mx.ones_like(seen) if mask is None else mx.broadcast_to(mask[:, 0, 0], seen.shape)
+        assert seen.tolist() == masked.tolist(), cached
+
+
+def test_a_mask_of_others_has_no_spans() -> None:
+    positions = Positions()
+    positions.set([6, 3])
+    positions.mask(0, None)
+    assert positions.spans(0, mx.ones((2, 1, 1, 7), dtype=mx.bool_)) is None
+    assert positions.spans(8, positions.mask(0, None)) is None
+
+
 @pytest.mark.parametrize("cached", [[6, 6, 6], [None, 6], [6]])
 def test_equal_rows_need_neither_mask_nor_arrays(cached: list[int | None]) -> None:
     positions = Positions()
     positions.set(cached)
     assert positions.offset == 6
-    assert positions.columns(0) == 6
-    assert positions.columns(4) == 2
+    assert positions.columns(0, 5) == 6
+    assert positions.columns(4, 5) == 2
     assert positions.mask(0, None) is None
     assert positions.mask(4, 4) is None
     assert positions.read_width(0) == 7
@@ -66,7 +93,6 @@ def test_equal_rows_that_may_not_see_all_get_a_mask() -> None:
 def test_unequal_rows_write_each_its_own_column() -> None:
     positions = Positions()
     positions.set([9, None, 3])
-    assert mx.array(positions.columns(0)).tolist() == [9, 0, 3]
-    assert mx.array(positions.columns(4)).tolist() == [1, 0, 3]
-    assert positions.rows().tolist() == [0, 1, 2]
-    assert positions.columns(4) is positions.columns(4)
+    assert mx.array(positions.columns(0, 3)).reshape(-1).tolist() == [9, 0, 3]
+    assert mx.array(positions.columns(4, 5)).reshape(-1).tolist() == [1, 0, 3, 0, 0]
+    assert positions.columns(4, 3) is positions.columns(4, 3)
