@@ -67,7 +67,7 @@ def test_a_ledger_that_does_not_open_leaves_the_folder_free(state: StateDir) -> 
 
 def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match="cannot be written"):
+    with pytest.raises(StorageError, match="cannot be made"):
         Ledger.open(StateDir(tmp_path / "file" / "state"))
 
 
