@@ -8,7 +8,8 @@ import logging
 import secrets
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from coordinator.dry_run import dry_run
@@ -52,12 +53,12 @@ def run_backlog(args: argparse.Namespace) -> Exit:
             return status
         spec = _spec(args, inputs, folder, model_hash, options)
         job, known = ledger.begin_job(spec, _salt(ledger, spec) if args.fresh else "")
-        if job.salt:
-            intake = Intake(inputs, replace(options, fresh_salt=job.salt), folder, model_hash)
-        feed = _feed(ledger, job, intake, say, known=known)
+        intake.use_salt(job.salt)
+        signature = intake.signature()  # of now: what changes while it is read is read again by the next run
+        feed = _feed(ledger, job, intake, signature, say, known=known)
         run = LocalRun(job, ledger, state, processes, RunOptions(cap=args.batch, memory_bytes=args.memory))
         with Progress(quiet=args.json) as progress:
-            result = run.go(feed, intake.signature, intake.reduce, progress.show)
+            result = run.go(feed, signature, intake.reduce, progress.show)
         _warn(intake, say)
         return _finish(args, ledger, job, intake, result)
 
@@ -65,7 +66,8 @@ def run_backlog(args: argparse.Namespace) -> Exit:
 def _sayer(*, quiet: bool) -> Callable[[str], None]:
     def say(text: str) -> None:
         if not quiet:
-            print(f"fleet: {text}", file=sys.stderr)
+            with suppress(OSError):  # a terminal that went away must not end a run
+                print(f"fleet: {text}", file=sys.stderr, flush=True)
 
     return say
 
@@ -78,7 +80,7 @@ def _warn(intake: Intake, say: Callable[[str], None]) -> None:
 def _salt(ledger: Ledger, spec: JobSpec) -> str:
     """What makes the rows of `--fresh` new: that of the same command if it was broken off, else another."""
     for status in reversed(ledger.jobs()):
-        if status.record.spec == spec and status.record.salt and status.record.state is JobState.RUNNING:
+        if status.record.spec == spec and status.record.salt and status.record.state is not JobState.FINISHED:
             return status.record.salt
     return secrets.token_hex(8)
 
@@ -116,12 +118,13 @@ def _spec(
     )
 
 
-def _feed(ledger: Ledger, job: JobRecord, intake: Intake, say: Callable[[str], None], *, known: bool) -> Feed | None:
+def _feed(
+    ledger: Ledger, job: JobRecord, intake: Intake, signature: str, say: Callable[[str], None], *, known: bool
+) -> Feed | None:
     """None when the ledger already holds this very input; else the input is read (again)."""
     if known:
         counts = ledger.counts(job.id)
         say(f"resuming job {job.id}: {counts.done} of {counts.requests} done")
-    signature = intake.signature()
     if known and job.intake_complete and signature and signature == job.signature:
         return None
     ledger.reset_intake(job.id)
@@ -130,6 +133,7 @@ def _feed(ledger: Ledger, job: JobRecord, intake: Intake, say: Callable[[str], N
 
 def _finish(args: argparse.Namespace, ledger: Ledger, job: JobRecord, intake: Intake, result: RunResult) -> Exit:
     write_results(ledger, job, openai=intake.is_openai, output=args.output)
+    ledger.end_job(job.id, JobState.CANCELLED if result.cancelled else JobState.FINISHED)
     Report(job, result, ledger.answers(job.id)).show(as_json=args.json, to_stderr=args.output == "-")
     if result.cancelled:
         raise InterruptedRunError(

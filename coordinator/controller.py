@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,20 +80,23 @@ class Controller:
         self.members = {member.id: member for member in members}
         self.backlog = Backlog()
         self.assignments = Assignments()
-        self.faults = Faults(ledger, self.assignments, dispatch)
+        self.faults = Faults(ledger, self.assignments, dispatch, hopeful=ledger.counts(job.id).done > 0)
         self.outputs = OutputLengths()
         self.prefixes = PrefixSearch(share=share_prefixes)
         self.clock = clock
         #: rows recorded in this run, computed by a worker
         self.computed = 0
+        #: ids of crashes and returns dealt with; a worker tells them again to a wiped broker
+        self._told: set[str] = set()
         #: when work began, by the clock, until the first shard is sent
         self._began_s: float | None = clock()
         self._reduce = reduce
 
     # -- in ----------------------------------------------------------------------------------------
 
-    def take_in(self, feed: Feed, signature: Callable[[], str]) -> bool:
-        """Moves a prepared chunk into the ledger and the pool; False when none was ready."""
+    def take_in(self, feed: Feed, signature: str) -> bool:
+        """Moves a prepared chunk into the ledger and the pool; False when none was ready. `signature` is that of the
+        input before it was read: what is changed meanwhile is then read again by the next run."""
         if feed.ended:
             return False
         chunk = feed.poll()
@@ -104,7 +107,7 @@ class Controller:
                 self._reduce_ready()
         elif feed.ended:
             self.prefixes.freeze()
-            self.ledger.finish_intake(self.job.id, signature())
+            self.ledger.finish_intake(self.job.id, signature)
         return chunk is not None
 
     def take_up(self) -> None:
@@ -140,10 +143,13 @@ class Controller:
         results = [row for message in messages if isinstance(message, Finished) for row in message.rows]
         self._commit(member, results)
         for message in messages:
-            if isinstance(message, Crashed):
-                self.faults.crashed(member, message)
-            elif isinstance(message, Returned):
-                self._returned(message)
+            if isinstance(message, Crashed | Returned) and message.id not in self._told:
+                if message.id:
+                    self._told.add(message.id)
+                if isinstance(message, Crashed):
+                    self.faults.crashed(member, message)
+                else:
+                    self._returned(message)
 
     def _commit(self, member: Member, results: Sequence[RowResult]) -> None:
         accepted = [row for row in results if self.assignments.may_answer(member.id, row.id)]
@@ -184,26 +190,31 @@ class Controller:
 
     def send_work(self) -> bool:
         """Sends the shards that are due; False when none was."""
-        sent = False
+        shards: list[tuple[str, Shard]] = []
         for member in self.members.values():
             for rows in self.faults.trials():
-                self._send(member, rows, exclusive=True)
-                sent = True
+                shards += self._cut(member, rows, exclusive=True)
         for cut in cuts([self._view(member) for member in self.members.values()], self._pool()):
-            sent = self._send_cut(cut) or sent
-        return sent
+            shards += self._cut(self.members[cut.worker], self._take(cut), exclusive=False)
+        # All are in flight now: one that does not reach its queue is missed there, and its rows come back.
+        for worker, shard in shards:
+            self.dispatch.send(worker, shard)
+        if shards and self._began_s is not None:
+            log.info("first shard sent %.2f s after the start", self.clock() - self._began_s)
+            self._began_s = None
+        return bool(shards)
 
-    def _send_cut(self, cut: Cut) -> bool:
+    def _take(self, cut: Cut) -> list[OpenRow]:
         rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest)
         if not rows and cut.longest is not None:
             # No worker can hold what is left: one that is sent all the same answers with figures.
             rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=None)
-        if rows:
-            self._send(self.members[cut.worker], rows, exclusive=False)
-        return bool(rows)
+        return rows
 
-    def _send(self, member: Member, rows: Sequence[OpenRow], *, exclusive: bool) -> None:
-        """Sends rows of one sampling group, a shard for each prefix; what runs exclusively runs without any."""
+    def _cut(self, member: Member, rows: Sequence[OpenRow], *, exclusive: bool) -> Iterator[tuple[str, Shard]]:
+        """Shards of rows of one sampling group, one for each prefix; what runs exclusively runs without any."""
+        if not rows:
+            return
         opened = {row.id: row for row in rows}
         known = NO_PREFIXES if exclusive else self.prefixes.found
         for prefix, stored in known.split(self.ledger.rows(list(opened))).items():
@@ -220,10 +231,7 @@ class Controller:
             )
             held = {row.id: opened[row.id] for row in stored}
             self.assignments.send(Flight(id=shard.id, worker=member.id, rows=held, exclusive=exclusive))
-            self.dispatch.send(member.id, shard)
-        if self._began_s is not None:
-            log.info("first shard sent %.2f s after the start", self.clock() - self._began_s)
-            self._began_s = None
+            yield member.id, shard
 
     # -- views -------------------------------------------------------------------------------------
 

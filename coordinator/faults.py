@@ -16,14 +16,18 @@ from fleet.messages import Crashed, SetCap
 
 log = logging.getLogger(__name__)
 
-#: Rows quarantined while no row ever finished, after which the engine is to blame and not the rows.
+#: Rows quarantined while no row finished, after which the engine is to blame and not the rows ...
 HOPELESS_AT = 3
+#: ... or, in a job that has answers already, and perhaps nothing but such rows left.
+HOPELESS_LATER_AT = 20
 
 
 class Faults:
     """Suspects of all crashes and the rows parked because of them."""
 
-    def __init__(self, ledger: Ledger, assignments: Assignments, dispatch: Dispatch) -> None:
+    def __init__(self, ledger: Ledger, assignments: Assignments, dispatch: Dispatch, *, hopeful: bool) -> None:
+        """`hopeful`: the job has answers, so that an engine has worked once."""
+        self._hopeless_at = HOPELESS_LATER_AT if hopeful else HOPELESS_AT
         self._ledger = ledger
         self._assignments = assignments
         self._dispatch = dispatch
@@ -93,9 +97,9 @@ class Faults:
         self._ledger.quarantine(row, f"crashed the engine alone {GUILTY_AT} times: {reason}")
         self._assignments.recorded(row)
         log.warning("row %d is quarantined: %s", row, reason)
-        if self.quarantined >= HOPELESS_AT and not self._finished:
+        if self.quarantined >= self._hopeless_at and not self._finished:
             raise EngineError(
-                f"the engine crashed on each of the first {self.quarantined} prompts and finished none "
+                f"the engine crashed on each of {self.quarantined} prompts and finished none "
                 f"({reason}): the model or MLX on this machine is broken, see engine.log"
             )
         self._clear(member, row)

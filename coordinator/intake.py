@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import chain, islice
 from pathlib import Path
@@ -16,13 +16,13 @@ from coordinator import inputs as sources
 from coordinator import requests
 from coordinator.chat import ChatTemplate, load_chat_template, missing_template
 from coordinator.checks import check_options, label_tokens
-from coordinator.fields import Settings
+from coordinator.fields import NOTHING_SET, Settings
 from coordinator.formats import Record
 from coordinator.options import IntakeOptions
 from coordinator.parts import Parts
 from coordinator.prompts import Prompt, Prompts, read_template
 from coordinator.records import NewRequest, NewRow, Shape
-from coordinator.requests import RawRequest
+from coordinator.requests import NO_CONTENT, RawRequest
 from coordinator.rows import RowMaker, too_long
 from coordinator.tokens import WHOLE_CHARS, Tokens
 from fleet.errors import RequestError, UsageError
@@ -69,15 +69,18 @@ class Intake:
         #: True when the input holds OpenAI batch lines: the output then has that form too
         self.is_openai = url is not None
         self._check_model(chat, folder, raw=url == requests.COMPLETIONS_URL)
-        labels = label_tokens(options.labels, self._tokens, self._prompts) if options.task is Task.CLASSIFY else ()
-        header = KeyHeader(
-            model_hash=model_hash,
-            tokenizer_hash=self._tokenizer_hash,
-            sampling=Sampling(),
-            max_tokens=0,
-            salt=options.fresh_salt,
+        self._context = context
+        self._header = KeyHeader(
+            model_hash=model_hash, tokenizer_hash=self._tokenizer_hash, sampling=Sampling(), max_tokens=0
         )
-        self._rows = RowMaker(options, header, context=context, label_tokens=labels)
+        self.use_salt("")
+
+    def use_salt(self, salt: str) -> None:
+        """Makes every row new, see `fleet.job.salted`; to be called before `chunks`."""
+        options = self._options
+        labels = label_tokens(options.labels, self._tokens, self._prompts) if options.task is Task.CLASSIFY else ()
+        header = replace(self._header, salt=salt)
+        self._rows = RowMaker(options, header, context=self._context, label_tokens=labels)
         self._parts = Parts(self._tokens, self._prompts, self._rows) if options.task is Task.SUMMARIZE else None
 
     @property
@@ -200,6 +203,7 @@ class Intake:
             shape=shape,
             extra=raw.extra,
             url=raw.url,
+            made_id=raw.made_id,
         )
 
     def _make_rows(self, draft: _Draft, encoded: Sequence[bytes | int]) -> tuple[tuple[NewRow, ...], Shape]:
@@ -235,4 +239,4 @@ class Intake:
 
 
 def _failed(raw: RawRequest, error: RequestError) -> RawRequest:
-    return RawRequest(custom_id=raw.custom_id, source=raw.source, error=str(error), extra=raw.extra, url=raw.url)
+    return replace(raw, error=str(error), content=NO_CONTENT, settings=NOTHING_SET)

@@ -7,7 +7,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -23,7 +23,6 @@ from coordinator.records import Counts, JobRecord
 from coordinator.watch import Watch
 from fleet.config import StateDir
 from fleet.errors import BrokerError, InterruptedRunError
-from fleet.job import JobState
 from fleet.messages import Figures, Stop, WorkerState
 
 log = logging.getLogger(__name__)
@@ -32,6 +31,8 @@ log = logging.getLogger(__name__)
 IDLE_S = 0.05
 #: How often the progress bar hears of us, seconds.
 TICK_S = 0.5
+#: What is shown while the broker does not answer.
+NO_BROKER = "waiting for the broker"
 #: What is shown while the batch is finished.
 STOPPING = "finishing the batch (Ctrl-C again ends at once)"
 #: How often we look whether `fleet cancel` was said, seconds.
@@ -100,7 +101,7 @@ class LocalRun:
     def go(
         self,
         feed: Feed | None,
-        signature: Callable[[], str],
+        signature: str,
         reduce: Reducer,
         on_tick: Callable[[RunView], None],
     ) -> RunResult:
@@ -150,7 +151,6 @@ class LocalRun:
             )
         if self._interrupts.count:
             raise InterruptedRunError(self._how_to_go_on(result.counts))
-        self._ledger.end_job(self._job.id, JobState.CANCELLED if cancelled else JobState.FINISHED)
         return result
 
     def _loop(
@@ -158,25 +158,30 @@ class LocalRun:
         controller: Controller,
         watch: Watch,
         feed: Feed | None,
-        signature: Callable[[], str],
+        signature: str,
         on_tick: Callable[[RunView], None],
     ) -> bool:
         """Until done or stopped; True when the job was cancelled."""
         if feed is None:
             controller.take_up()
         next_tick = next_cancel = 0.0
+        away = False
         while not self._interrupts.count:
             busy = controller.take_in(feed, signature) if feed is not None else False
             try:
                 watch.look()
                 busy = controller.absorb() or busy
                 busy = controller.send_work() or busy
+                away = False
             except BrokerError as error:
-                log.warning("broker: %s", error)
+                if not away:
+                    log.warning("broker: %s", error)
+                away = True
+                watch.broker_is_silent()
             now = time.monotonic()
             ended = feed is None or feed.ended
             if now >= next_tick:
-                on_tick(controller.view(intake_ended=ended, state=_state_of(controller)))
+                on_tick(controller.view(intake_ended=ended, state=NO_BROKER if away else _state_of(controller)))
                 next_tick = now + TICK_S
             if now >= next_cancel:
                 next_cancel = now + CANCEL_S
@@ -184,7 +189,8 @@ class LocalRun:
                     return True
             if ended and not self._ledger.counts(self._job.id).open:
                 on_tick(controller.view(intake_ended=True, state="done"))
-                watch.hear_last()
+                with suppress(BrokerError):  # only counters are missing then
+                    watch.hear_last()
                 return False
             if not busy:
                 time.sleep(IDLE_S)
@@ -210,7 +216,6 @@ class LocalRun:
             log.warning("broker: %s", error)
 
     def _nothing_to_do(self) -> RunResult:
-        self._ledger.end_job(self._job.id, JobState.FINISHED)
         counts = self._ledger.counts(self._job.id)
         return RunResult(counts=counts, figures=Figures(), computed=0, crashes=0, seconds=0.0, cap=0, single="")
 

@@ -35,8 +35,6 @@ class IntakeOptions:
     labels: tuple[str, ...] = ()
     #: summarize: documents over the context are summarized in parts; False makes them errors
     split: bool = True
-    #: makes every row new, see `fleet.job.KeyHeader.salt`
-    fresh_salt: str = ""
     #: for templates with a thinking switch; None is off
     think: bool | None = None
     #: ISO date that templates are told when they ask for one; empty for today

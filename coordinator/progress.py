@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
@@ -35,13 +36,18 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.drawing is not None:
-            self.drawing.close()
+        with suppress(OSError):
+            if self.drawing is not None:
+                self.drawing.close()
 
     def show(self, view: RunView) -> None:
         """Takes the newest view; what is drawn of it is the drawing's choice."""
-        if self.drawing is not None:
+        if self.drawing is None:
+            return
+        try:
             self.drawing.show(view)
+        except OSError:
+            self.drawing = None  # nobody looks any more: the terminal or the pipe is gone, the run goes on
 
 
 class Lines:

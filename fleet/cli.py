@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fleet import __version__
@@ -43,21 +44,35 @@ exit codes:  0 ok, 1 error, 2 usage, 3 finished with failed requests, 6 no worke
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses `argv`, calls the command, turns a FleetError into one sentence on stderr and its exit code."""
     args_in = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     try:
         try:
             return _dispatch(args_in)
         finally:
             sys.stdout.flush()  # here, where a reader that went away can still be met
     except FleetError as error:
-        print(f"fleet: {error}", file=sys.stderr)
+        _tell(f"fleet: {error}")
         return int(error.exit_code)
     except KeyboardInterrupt:
-        print("fleet: interrupted", file=sys.stderr)
+        _tell("fleet: interrupted")
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
         # The reader went away: nobody is left to tell, and Python's own flush at exit must find a place to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.OK)
+
+
+def _open_streams() -> None:
+    """Gives a process that was started without stdout or stderr (`2>&-`) somewhere to write."""
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _tell(text: str) -> None:
+    with suppress(OSError):  # the exit code still says it
+        print(text, file=sys.stderr, flush=True)
 
 
 def _dispatch(argv: list[str]) -> int:

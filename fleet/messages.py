@@ -194,6 +194,8 @@ class Crashed:
     reason: str
     #: rows decoding together at most when it happened
     cap: int
+    #: names this report, which may be told again to a wiped broker but counts once
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +205,8 @@ class Returned:
     rows: tuple[int, ...]
     #: why the worker cannot run them, empty when it is only stopping
     reason: str = ""
+    #: names this report, which may be told again to a wiped broker but counts once
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

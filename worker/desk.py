@@ -20,7 +20,7 @@ class Desk:
         self.worker = worker
         self.nonce = nonce
         self._holding = Holding(cap=cap)
-        self._outbox = Outbox()
+        self._outbox = Outbox(nonce)
         #: of each held shard: how many reports were put when its last row ended
         self._marks: dict[str, int] = {}
         self._post: Post | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.messages import Crashed, Finished, Returned, RowResult
 
@@ -32,7 +32,9 @@ class Sent:
 class Outbox:
     """Reports in order: taken by the coordinator, sent, unsent. Not thread-safe by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        #: makes the ids of reports that must count once unique over all workers ever; empty gives them none
+        self._name = name
         self._unsent: deque[Report] = deque()
         self._sent: deque[Sent] = deque()
         self._text_bytes = 0
@@ -42,9 +44,11 @@ class Outbox:
     def put(self, reports: Iterable[Report]) -> None:
         """Adds reports at the end."""
         for report in reports:
+            self.put_count += 1
+            if self._name and not isinstance(report, RowResult):
+                report = replace(report, id=f"{self._name}-{self.put_count}")
             self._unsent.append(report)
             self._text_bytes += _text_bytes(report)
-            self.put_count += 1
 
     @property
     def unsent(self) -> int:
@@ -88,7 +92,7 @@ class Outbox:
         """The oldest entry in the stream now is `first`, None for an empty stream: what is older was taken, if it
         was sent to this very broker; what was sent to one that is gone is to be sent again."""
         if any(sent.epoch != epoch for sent in self._sent):
-            # All of them, even what the new broker has: the counts speak of prefixes, and twice does no harm.
+            # All of them, even what the new broker has: the counts speak of prefixes, and each counts once there.
             again = [report for sent in self._sent for report in sent.reports]
             self._sent.clear()
             self._unsent.extendleft(reversed(again))

@@ -15,8 +15,9 @@ from coordinator.ledger import Ledger
 from coordinator.member import Member
 from coordinator.records import NewRequest, NewRow, Source
 from fleet.config import StateDir
+from fleet.errors import BrokerError
 from fleet.job import KeyHeader, KeyMaker, Sampling
-from fleet.messages import Crashed, Shard
+from fleet.messages import Crashed, Message, Shard
 from tests.ledgers import spec
 from tests.runner import wait_until
 
@@ -25,13 +26,23 @@ ROWS = 40
 
 
 class Post:
-    """Takes shards and gives no answer."""
+    """Takes shards and gives no answer but the messages put in `told`, again and again."""
 
     def __init__(self) -> None:
         self.shards: list[Shard] = []
+        self.told: list[Message] = []
+        self.broken = False
 
     def send(self, _worker: str, shard: Shard) -> None:
+        if self.broken:
+            raise BrokerError("the broker does not answer")
         self.shards.append(shard)
+
+    def results(self, _worker: str, _count: int) -> list[tuple[str, Message]]:
+        return [(f"{n}-0", message) for n, message in enumerate(self.told)]
+
+    def delete(self, _worker: str, _entries: Sequence[str]) -> None:
+        """Deletes nothing, like a broker that lost the call."""
 
 
 def packed(tokens: Sequence[int]) -> bytes:
@@ -75,8 +86,8 @@ def make(ledger: Ledger) -> Make:
 
 def take_in(controller: Controller) -> None:
     feed = Feed(iter([chunk()]))
-    wait_until(lambda: controller.take_in(feed, lambda: "s") or feed.ended, within_s=5)
-    wait_until(lambda: (controller.take_in(feed, lambda: "s"), feed.ended)[1], within_s=5)
+    wait_until(lambda: controller.take_in(feed, "s") or feed.ended, within_s=5)
+    wait_until(lambda: (controller.take_in(feed, "s"), feed.ended)[1], within_s=5)
 
 
 def sent(controller: Controller) -> list[Shard]:
@@ -139,3 +150,32 @@ def test_rows_that_no_prefix_shortens_weigh_more_in_the_plan(make: Make) -> None
     controller_pool = shared._pool()
     assert controller_pool.computed_tokens < 0.6 * controller_pool.input_tokens
     assert whole._pool().computed_share == 1
+
+
+def test_a_crash_told_twice_counts_once(make: Make, ledger: Ledger) -> None:
+    """A worker tells its unread reports again to a wiped broker: the same death must not make two."""
+    controller = make()
+    take_in(controller)
+    sent(controller)
+    row = next(row for flight in controller.assignments.of("w") for row in flight.rows)
+    controller.dispatch.told = [Crashed(rows=(row,), latest=(row,), reason="signal 9", cap=8, id="n-1")]  # type: ignore[attr-defined]
+    for _ in range(3):
+        controller.absorb()
+        sent(controller)
+    assert controller.faults.crashes == 1
+    assert controller.faults.quarantined == 0
+    controller.dispatch.told = [Crashed(rows=(row,), latest=(row,), reason="signal 9", cap=8, id="n-2")]  # type: ignore[attr-defined]
+    controller.absorb()
+    assert controller.faults.quarantined == 1
+    ledger.validate()
+
+
+def test_rows_of_a_send_that_failed_are_all_in_flight_and_so_come_back(make: Make) -> None:
+    """Rows leave the pool a cut at a time and go out a prefix at a time: a broker that fails in between kept them."""
+    controller = make()
+    take_in(controller)
+    controller.dispatch.broken = True  # type: ignore[attr-defined]
+    with pytest.raises(BrokerError):
+        controller.send_work()
+    controller.assignments.validate()
+    assert len(controller.assignments) + len(controller.backlog) == ROWS

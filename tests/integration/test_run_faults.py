@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -84,7 +86,7 @@ def beat_of(fleet: Fleet) -> Beat | None:
 def test_killed_at_20_random_moments_nothing_recorded_is_computed_again(
     tmp_path: Path, model: Path, *, fake: bool, step_s: str
 ) -> None:
-    seed, rows = 20261130, 900
+    seed, rows = 20261130, 1800
     rng = random.Random(seed)
     fleet = Fleet(tmp_path, fake=fake, env={"FAKE_STEP_S": step_s})
     backlog = write_unequal(tmp_path / "in.jsonl", rows, rng)
@@ -208,7 +210,7 @@ def test_a_killed_engine_is_replaced_and_its_rows_return(tmp_path: Path, model: 
     os.kill(engine, signal.SIGKILL)
     out, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
-    assert "1 engine crashes" in out
+    assert "1 engine crash" in out
     check_whole(fleet)
 
 
@@ -292,3 +294,97 @@ def test_a_redis_that_is_none_is_one_sentence(tmp_path: Path, model: Path, backl
     ended = fleet.run(*command(backlog, model, fleet), env={"FLEET_REDIS_URL": url}).expect(1)
     assert says in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_a_reader_of_stderr_that_goes_away_does_not_end_the_run(tmp_path: Path, model: Path, backlog: Path) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.02"})
+    process = fleet.start(*command(backlog, model, fleet))
+    assert process.stderr is not None
+    assert process.stdout is not None
+    process.stderr.close()
+    with process.stdout as stdout:
+        out = stdout.read()
+    assert process.wait(60) == 0
+    assert f"{ROWS} of {ROWS} done" in out
+    check_whole(fleet)
+
+
+def test_lines_added_while_the_input_is_read_are_run_by_the_next_run(tmp_path: Path, model: Path) -> None:
+    """The signature was once taken after reading, so that a line added meanwhile was never seen."""
+    fleet = Fleet(tmp_path, fake=True)
+    backlog = write_prompts(tmp_path / "in.jsonl", [f"told {n}" for n in range(9_000)])
+    run = ["run", "generate", backlog, "-m", model, "-o", fleet.out, "--max-tokens", "1", "--batch", "256"]
+    process = fleet.start(*run)
+    wait_until(lambda: fleet.counts().requests >= 64, story="the first chunk")
+    with backlog.open("a") as file:
+        file.write(json.dumps({"id": "late", "prompt": "told late"}) + "\n")
+    process.communicate(timeout=100)
+    fleet.run(*run).expect(0)
+    assert read_lines(fleet.out)[-1]["id"] == "late"
+    fleet.validate()
+
+
+def test_standard_input_is_read_whole_with_fresh_too(tmp_path: Path, model: Path) -> None:
+    """The first line was lost when the job's salt had intake begin anew on a stream already begun."""
+    fleet = Fleet(tmp_path, fake=True)
+    backlog = write_prompts(tmp_path / "in.jsonl", ["told a", "told b", "told c"])
+    command = [sys.executable, "-m", "fleet", "run", "generate", "-", "-m", str(model), "-o", str(fleet.out), "--fresh"]
+    with backlog.open("rb") as stdin:
+        subprocess.run([*command, "--state-dir", str(fleet.state.root)], stdin=stdin, env=fleet.env, check=True)
+    assert [line["id"] for line in read_lines(fleet.out)] == ["r0", "r1", "r2"]
+
+
+def test_a_fresh_run_that_could_not_write_goes_on_and_computes_nothing_again(
+    tmp_path: Path, model: Path, backlog: Path
+) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.02"})
+    process = fleet.start(*command(backlog, model, fleet, "--fresh"))
+    wait_until(lambda: fleet.counts().done >= 8, story="eight rows")
+    fleet.out.mkdir()
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    fleet.out.rmdir()
+    fleet.run(*command(backlog, model, fleet, "--fresh")).expect(0)
+    assert len(fleet.computed()) == ROWS
+    check_whole(fleet)
+
+
+def test_three_quarantined_rows_that_alone_are_left_are_quarantined_again(
+    tmp_path: Path, model: Path, backlog: Path
+) -> None:
+    """A rerun that has nothing left but such rows once blamed the model and wrote no output."""
+    keys = keys_of(backlog, model, 20)
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_CRASH_KEYS": ",".join(keys[f"r{n}"] for n in (3, 50, 90))})
+    fleet.run(*command(backlog, model, fleet, "--batch", "4")).expect(3)
+    fleet.out.unlink()
+    fleet.run(*command(backlog, model, fleet, "--batch", "4")).expect(3)
+    assert sum(line["error"] is not None for line in read_lines(fleet.out)) == 3
+    fleet.validate()
+
+
+def test_a_worker_asleep_for_long_is_replaced_and_no_row_is_blamed(tmp_path: Path, model: Path) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.5"})
+    backlog = write_prompts(tmp_path / "in.jsonl", ["told alone"])
+    process = fleet.start("run", "generate", backlog, "-m", model, "-o", fleet.out, "--max-tokens", "20")
+    wait_until(lambda: (beat := beat_of(fleet)) is not None and beat.running, story="the row in the batch")
+    (worker,) = fleet.pids("worker")
+    os.kill(worker, signal.SIGSTOP)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert "gives no sign of life" in (fleet.state.logs / "coordinator.log").read_text()
+    assert "engine crashed" not in (fleet.state.logs / "coordinator.log").read_text()
+    assert read_lines(fleet.out)[0]["error"] is None
+
+
+def test_a_broker_that_hangs_is_replaced_and_the_worker_is_kept(tmp_path: Path, model: Path, backlog: Path) -> None:
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.02"})
+    process = fleet.start(*command(backlog, model, fleet))
+    wait_until(lambda: fleet.counts().done >= 10, story="ten rows")
+    server = max(pid for pid in children(process.pid) if "valkey" in Path(f"/proc/{pid}/comm").read_text())
+    os.kill(server, signal.SIGSTOP)
+    out, err = process.communicate(timeout=110)
+    assert process.returncode == 0, err
+    assert "waiting for the broker" in err
+    assert "engine crash" not in out
+    check_whole(fleet)
+    assert (fleet.state.logs / "worker.log").read_text().count("started") == 1

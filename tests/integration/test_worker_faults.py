@@ -11,7 +11,6 @@ from coordinator.broker import connect
 from fleet import keys
 from fleet.codec import RqSerializer
 from fleet.errors import BrokerError
-from fleet.messages import Returned
 from tests.worker_process import WORKER, gone, key_of, shard, until
 
 
@@ -106,7 +105,7 @@ def test_a_model_that_is_refused_comes_back_with_the_reason(coordinator, start):
     start(FAKE_REFUSE="its hash is another")
     coordinator.dispatch.send(WORKER, shard(1, range(4)))
     until(lambda: coordinator.take().returned)
-    assert coordinator.returned == [Returned(rows=(0, 1, 2, 3), reason="its hash is another")]
+    assert [(each.rows, each.reason) for each in coordinator.returned] == [((0, 1, 2, 3), "its hash is another")]
     until(lambda: coordinator.beat().shards == ())
 
 

@@ -253,7 +253,7 @@ def test_a_shard_that_arrives_after_a_stop_goes_straight_back(bench):
     bench.desk.obey(Stop())
     bench.agent.execute_job(job, queue)
     bench.pump.turn()
-    assert [message for _, message in bench.dispatch.results("w", 10)] == [Returned(rows=(1, 2))]
+    assert [message for _, message in bench.dispatch.results("w", 10)] == [Returned(rows=(1, 2), id="n-1")]
     assert not bench.client.exists("rq:job:w-1")
 
 
