@@ -20,7 +20,7 @@ class Draft:
     def __init__(self, place: Path) -> None:
         self._place = place.resolve()  # through a link to the file it names
         self._special = self._place.exists() and not self._place.is_file()
-        self._path = self._place.with_name(f".{self._place.name}.{secrets.token_hex(4)}.draft")
+        self._path = self._place.with_name(f".{secrets.token_hex(8)}.draft")  # short: the place's name may be long
         if self._special:  # a pipe or a device is written, never replaced
             self.stream: IO[bytes] = self._place.open("wb", _BUFFER_BYTES)
         else:

@@ -42,7 +42,7 @@ class DryRun:
                 self.errors.append(f"{request.source}: {error}")
 
     def _repeated(self, request: NewRequest) -> str | None:
-        if request.custom_id is None:
+        if request.custom_id is None or request.made_id:  # one that intake made gives way to another
             return None
         first = self._first_uses.before(request.custom_id, request.source)
         return None if first is None else already_used(request.custom_id, str(first))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from coordinator.formats import Record, not_utf8
+from coordinator.formats import Record, legible, not_utf8
 from coordinator.records import Source
 from fleet.errors import UsageError
 
@@ -14,9 +15,14 @@ TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst")
 
 
 def text_files(folder: Path) -> list[Path]:
-    """Text files under `folder`, hidden ones left out, in the order of their relative paths."""
-    found = []
-    for root, names, files in os.walk(folder):
+    """Text files under `folder`, hidden ones left out, in the order of their relative paths. Also folders in it that
+    cannot be listed: reading one as a text tells so."""
+    found: list[Path] = []
+
+    def note(error: OSError) -> None:
+        found.append(Path(error.filename))
+
+    for root, names, files in os.walk(folder, onerror=note):
         names[:] = [name for name in names if not name.startswith(".")]
         found += [
             Path(root, file)
@@ -37,8 +43,10 @@ def read_folder(folder: Path) -> Iterator[Record]:
 
 def read_text(path: Path, name: str) -> Record:
     """The record of one file, UTF-8 with or without a byte order mark."""
-    source = Source(file=str(path), line=0)
+    source, name = Source(file=legible(path), line=0), legible(name)
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
+            return Record(source=source, error="cannot be read: not a regular file", name=name)
         return Record(
             source=source, value={"text": path.read_bytes().decode("utf-8-sig")}, text_field="text", name=name
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,12 @@ class Record:
     text_field: str | None = None
     #: id when no field gives one, empty for none
     name: str = ""
+
+
+def legible(name: str | os.PathLike[str]) -> str:
+    r"""A file's name as text that can be stored and shown: bytes that are not UTF-8 become \xHH, so that names which
+    differ still do."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def not_utf8(error: UnicodeDecodeError) -> str:

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from coordinator.folders import TEXT_SUFFIXES, read_folder, read_text, text_files
-from coordinator.formats import TABLE_SUFFIXES, Record
+from coordinator.formats import TABLE_SUFFIXES, Record, legible
 from coordinator.jsonl import read_jsonl
 from coordinator.tables import read_csv, read_parquet
 from fleet.errors import UsageError
@@ -61,9 +61,16 @@ def signature(inputs: Sequence[str]) -> str:
     for name in inputs:
         path = Path(name).absolute()
         for file in text_files(path) if path.is_dir() else [path]:
-            about = file.stat()
-            digest.update(f"{file}|{about.st_size}|{about.st_mtime_ns}\n".encode(errors="surrogateescape"))
+            digest.update(f"{file}|{_version(file)}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def _version(file: Path) -> str:
+    try:
+        about = file.stat()
+    except OSError:  # a link to nothing, or deleted meanwhile: reading it tells
+        return "gone"
+    return f"{about.st_size}|{about.st_mtime_ns}"
 
 
 def _records(name: str, text_field: str | None) -> Iterator[Record]:
@@ -81,7 +88,7 @@ def _records(name: str, text_field: str | None) -> Iterator[Record]:
         yield read_text(path, path.name)
     else:
         with path.open("rb") as stream:
-            lines = read_jsonl(stream, name)
+            lines = read_jsonl(stream, legible(name))
             yield from lines if suffix in JSONL_SUFFIXES else _some_objects(lines, f"{name} {_UNKNOWN}")
 
 

@@ -15,6 +15,9 @@ from fleet.errors import UsageError
 
 #: A longer line is refused unread, so that one line cannot take all memory.
 MAX_LINE_BYTES = 256 << 20
+#: Deeper values are refused: Python's own JSON gives up near 1,000, and not at the same depth everywhere.
+MAX_DEPTH = 100
+_TOO_DEEP = f"JSON nested too deeply, expected at most {MAX_DEPTH} lists and objects inside each other"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -75,8 +78,19 @@ def _decode(line: bytes, source: Source) -> Record:
     except ValueError as error:
         return Record(source=source, error=f"not JSON: {error}")
     except RecursionError:
-        return Record(source=source, error="not a request: JSON nested too deeply")
+        return Record(source=source, error=_TOO_DEEP)
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _deeper(value, MAX_DEPTH):
+        return Record(source=source, error=_TOO_DEEP)
     return Record(source=source, value=value)
+
+
+def _deeper(value: Any, depth: int) -> bool:
+    """Whether lists and objects lie more than `depth` deep in `value`, itself included."""
+    level = [value]
+    for _ in range(depth + 1):
+        items = [item for box in level for item in (box.values() if isinstance(box, dict) else box)]
+        level = [item for item in items if isinstance(item, dict | list)]
+    return bool(level)
 
 
 def _refuse(constant: str) -> NoReturn:

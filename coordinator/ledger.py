@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from coordinator import ledger_jobs
 from coordinator.ledger_answers import stream_answers
@@ -138,14 +139,14 @@ class Ledger:
             self._store.run("UPDATE job SET state = ? WHERE id = ?", (state.value, job))
 
     def clean(self, jobs: Sequence[int]) -> Cleaned:
-        """Forgets these jobs, and the rows and results that no other job refers to; then gives the disk back."""
+        """Forgets these jobs, and the rows and results that no other job refers to or may need; then gives the disk
+        back."""
         before = self._store.size_bytes()
         with self._writing():
-            requests, rows = ledger_jobs.forget_jobs(self._store, jobs)
+            cleaned = ledger_jobs.forget_jobs(self._store, jobs)
         self._handed.clear()
         self._store.compact()
-        freed = max(0, before - self._store.size_bytes())
-        return Cleaned(jobs=len(jobs), requests=requests, rows=rows, freed_bytes=freed)
+        return replace(cleaned, freed_bytes=max(0, before - self._store.size_bytes()))
 
     # -- intake ----------------------------------------------------------------------------------
 
@@ -282,7 +283,7 @@ class Ledger:
 
 
 def _check_exists(state: StateDir) -> None:
-    if not state.ledger.exists():
+    if not state.has_ledger():
         raise UsageError(
             f"no job is recorded in {state.root}: begin one with `fleet run`, or give its folder with --state-dir"
         )

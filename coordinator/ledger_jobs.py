@@ -11,7 +11,7 @@ from typing import Any
 from coordinator.ledger_schema import first_request
 from coordinator.ledger_settle import settle
 from coordinator.ledger_store import Store
-from coordinator.records import Counts, JobRecord, JobSpec, JobStatus
+from coordinator.records import Cleaned, Counts, JobRecord, JobSpec, JobStatus
 from fleet.errors import UsageError
 from fleet.job import JobState, Task, canonical
 
@@ -37,10 +37,14 @@ UPDATE job SET error = job.error - s.error, quarantined = job.quarantined - s.qu
 ) s WHERE id = ?
 """
 _OPEN_REQUESTS = "UPDATE request SET state = 0, error = NULL WHERE id IN (SELECT request FROM temp.touched)"
-_NO_COUNTS = """
+#: The signature of a job whose input was taken in, at least in part, and is being taken in again.
+READ_AGAIN = "again"
+_NO_COUNTS = f"""
 UPDATE job SET requests = 0, done = 0, error = 0, quarantined = 0, input_tokens = 0, output_tokens = 0,
-    intake_complete = 0, signature = '' WHERE id = ?
+    intake_complete = 0, signature = CASE WHEN ? THEN '{READ_AGAIN}' ELSE signature END WHERE id = ?
 """
+#: Rows that the input, read so far, does not name may be those of the rest, which then are not computed again.
+_READING_AGAIN = f"SELECT id FROM job WHERE intake_complete = 0 AND signature = '{READ_AGAIN}' ORDER BY id"
 
 
 #: A line too broken to tell its form names no url; so many of them in front still leave one that does.
@@ -107,20 +111,29 @@ def forget_requests(store: Store, job: int) -> int:
     bounds = (first_request(job), first_request(job + 1))
     store.run("DELETE FROM part WHERE request >= ? AND request < ?", bounds)
     gone = store.run("DELETE FROM request WHERE id >= ? AND id < ?", bounds)
-    store.run(_NO_COUNTS, (job,))
+    store.run(_NO_COUNTS, (gone > 0, job))
     return gone
 
 
-def forget_jobs(store: Store, jobs: Sequence[int]) -> tuple[int, int]:
-    """Deletes the jobs and every row and result no other job refers to; (requests, rows) deleted."""
+def forget_jobs(store: Store, jobs: Sequence[int]) -> Cleaned:
+    """Deletes the jobs and every row and result that no other job refers to.
+
+    Rows stay, too, while a job that is kept is taking its input in again: it still needs what it does not name yet.
+    """
     requests = sum(forget_requests(store, job) for job in jobs)
     store.run("DELETE FROM cancellation WHERE job IN (SELECT value FROM json_each(?))", (json.dumps(list(jobs)),))
     store.run("DELETE FROM job WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(jobs)),))
+    needed_by = tuple(job for (job,) in store.rows(_READING_AGAIN))
+    rows = 0 if needed_by else _forget_rows(store)
+    store.run("DELETE FROM input WHERE id NOT IN (SELECT input FROM request)")
+    return Cleaned(jobs=len(jobs), requests=requests, rows=rows, needed_by=needed_by)
+
+
+def _forget_rows(store: Store) -> int:
     store.run("DELETE FROM result WHERE NOT EXISTS (SELECT 1 FROM part WHERE part.row = result.row)")
     rows = store.run("DELETE FROM row WHERE NOT EXISTS (SELECT 1 FROM part WHERE part.row = row.id)")
     store.run("DELETE FROM sampling WHERE id NOT IN (SELECT sampling FROM row)")
-    store.run("DELETE FROM input WHERE id NOT IN (SELECT input FROM request)")
-    return requests, rows
+    return rows
 
 
 def _status(values: tuple[Any, ...]) -> JobStatus:

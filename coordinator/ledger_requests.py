@@ -35,6 +35,9 @@ class RequestBook:
         self._store = store
         self._rows = rows
         self._inputs: dict[str, int] = {}
+        #: by job: a byte for each request, 1 where intake made its custom_id; whole, since one process takes a job's
+        #: input in, from its first line on
+        self._made: dict[int, bytearray] = {}
 
     def forget(self) -> None:
         """After a rollback: ids given since may be gone."""
@@ -44,6 +47,8 @@ class RequestBook:
         """Their open rows, each once; requests that need no row computed have ended when this returns."""
         number = self._store.number("SELECT requests FROM job WHERE id = ?", (job,))
         numbered = dict(enumerate(requests, first_request(job) + number))
+        made = self._made.setdefault(job, bytearray())
+        made[number:] = bytes(max(0, number - len(made))) + bytes(request.made_id for request in requests)
         errors = sum(request.error is not None for request in requests)
         added = self._store.run_many(_INSERT, [self._values(i, job, r) for i, r in numbered.items()])
         if added < len(numbered):
@@ -101,21 +106,39 @@ class RequestBook:
         return found
 
     def _record_repeated(self, job: int, numbered: dict[int, NewRequest]) -> list[int]:
-        """Records as errors the requests that were not inserted, since their custom_id is taken."""
+        """Records the requests that were not inserted, since their custom_id is taken; those that are errors now.
+
+        An id that intake made gives way: it gets a number behind, also in a request that is recorded already.
+        """
         first, last = next(iter(numbered)), next(reversed(numbered))
         there = {i for (i,) in self._store.rows("SELECT id FROM request WHERE id BETWEEN ? AND ?", (first, last))}
-        repeated = [i for i in numbered if i not in there]
-        for i in repeated:
+        errors = []
+        for i in [i for i in numbered if i not in there]:
             request = numbered[i]
-            where = self._store.row(
-                "SELECT path, line FROM request JOIN input ON input.id = input WHERE job = ? AND custom_id = ?",
-                (job, request.custom_id),
-            )
-            place = str(Source(file=where[0], line=where[1])) if where else "another line"
             values = list(self._values(i, job, request))
-            values[2] = None
-            values[3] = int(RequestState.ERROR)
-            values[-1] = already_used(str(request.custom_id), place)
+            holder = self._store.number("SELECT id FROM request WHERE job = ? AND custom_id = ?", (job, values[2]))
+            if request.made_id:
+                values[2] = self._free_id(job, str(values[2]))
+            elif self._made[job][holder - first_request(job)]:
+                free = self._free_id(job, str(values[2]))
+                self._store.run("UPDATE request SET custom_id = ? WHERE id = ?", (free, holder))
+            else:
+                errors.append(i)
+                values[2:4] = None, int(RequestState.ERROR)
+                values[-1] = already_used(str(request.custom_id), self._place(holder))
             self._store.run(_INSERT, values)
-            self._store.run(_REPEATED, (request.custom_id, i))
-        return repeated
+            if values[2] is None:
+                self._store.run(_REPEATED, (request.custom_id, i))
+        return errors
+
+    def _place(self, request: int) -> str:
+        query = "SELECT path, line FROM request JOIN input ON input.id = input WHERE request.id = ?"
+        ((path, line),) = self._store.rows(query, (request,))
+        return str(Source(file=path, line=line))
+
+    def _free_id(self, job: int, taken: str) -> str:
+        """`taken` with the first number behind it that makes an id no request of the job has."""
+        number = 2
+        while self._store.row("SELECT 1 FROM request WHERE job = ? AND custom_id = ?", (job, f"{taken}-{number}")):
+            number += 1
+        return f"{taken}-{number}"

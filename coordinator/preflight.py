@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from coordinator.formats import TABLE_SUFFIXES
-from coordinator.results import is_parquet
+from coordinator.results import errors_file, is_parquet
 from fleet.errors import StorageError, UsageError
 from fleet.packages import PARQUET_EXTRA, how_to_install
 
@@ -20,7 +21,8 @@ SPARE_BYTES = 64 << 20
 
 
 def check_output(output: str, inputs: Sequence[str]) -> None:
-    """Raises UsageError or StorageError when `output` could not be written, or is an input."""
+    """Raises UsageError or StorageError when `output`, or the list of failed requests beside it, could not be
+    written, or is an input."""
     if output == "-":
         return
     path = Path(output)
@@ -30,8 +32,19 @@ def check_output(output: str, inputs: Sequence[str]) -> None:
         )
     if is_parquet(output) and importlib.util.find_spec("pyarrow") is None:
         raise UsageError(f"a Parquet output needs pyarrow: {how_to_install(PARQUET_EXTRA)}")
+    _check_place(path, inputs)
+    _check_place(errors_file(output), inputs)
+
+
+def _check_place(path: Path, inputs: Sequence[str]) -> None:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}): choose another output") from error
     if path.is_dir():
-        raise UsageError(f"{output} is a folder: give the file to write, like {path / 'answers.jsonl'}")
+        raise UsageError(f"{path} is a folder: give the file to write, like {path / 'answers.jsonl'}")
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"the folder {folder} of the output does not exist: make it, or choose another")
@@ -39,9 +52,9 @@ def check_output(output: str, inputs: Sequence[str]) -> None:
         raise StorageError(f"the folder {folder} cannot be written: choose another output")
     for name in inputs:
         if name != "-" and same_file(Path(name), path):
-            raise UsageError(f"{output} is also an input: it would be overwritten; choose another output")
+            raise UsageError(f"{path} is also an input: it would be overwritten; choose another output")
         if name != "-" and Path(name).is_dir() and Path(name).resolve() in path.resolve().parents:
-            raise UsageError(f"{output} lies in the input folder {name}: the next run would read it; choose another")
+            raise UsageError(f"{path} lies in the input folder {name}: the next run would read it; choose another")
 
 
 def same_file(a: Path, b: Path) -> bool:
@@ -65,7 +78,14 @@ def check_space(folders: Sequence[Path], inputs: Sequence[str]) -> None:
 
 
 def input_bytes(path: Path) -> int:
-    """Size of a file, or of the files in a folder."""
-    if path.is_dir():
-        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return path.stat().st_size if path.exists() else 0
+    """Size of a file, or of the files in a folder; what cannot be looked at counts for nothing."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(_size(file) for file in files)
+
+
+def _size(file: Path) -> int:
+    try:
+        about = file.stat()
+    except OSError:  # a link to nothing, or deleted meanwhile
+        return 0
+    return about.st_size if stat.S_ISREG(about.st_mode) else 0

@@ -61,6 +61,8 @@ class NewRequest:
     extra: str = ""
     #: the request's url, which names the response's form, for an OpenAI batch line; empty for other inputs
     url: str = ""
+    #: the line names no id: `custom_id` was made here, and gives way to a line that names the same
+    made_id: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,8 @@ class Cleaned:
     requests: int = 0
     rows: int = 0
     freed_bytes: int = 0
+    #: jobs for which all rows were kept: they are reading their input again and may need any
+    needed_by: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

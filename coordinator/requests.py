@@ -11,6 +11,7 @@ from coordinator import fields
 from coordinator.conversation import Message, read_messages
 from coordinator.fields import NOTHING_SET, Settings, found, wrong
 from coordinator.formats import Record
+from coordinator.ids import batch_id, flat_id, id_field_of, makes_id
 from coordinator.jsonl import dump
 from coordinator.options import IntakeOptions
 from coordinator.records import Source
@@ -63,6 +64,8 @@ class RawRequest:
     extra: str = ""
     #: see `NewRequest.url`
     url: str = ""
+    #: see `NewRequest.made_id`
+    made_id: bool = False
 
 
 def is_openai(value: object, text_field: str | None = None) -> bool | None:
@@ -81,34 +84,26 @@ def parse(record: Record, ordinal: int, options: IntakeOptions, notices: Counter
     custom_id, url, error = record.name or None, "", record.error
     try:
         if error is not None and record.value is not None:
-            custom_id = _flat_id(record, ordinal, options)
+            custom_id = flat_id(record, ordinal, options)
         elif error is None and not isinstance(record.value, dict):
             error = f"found {found(record.value)}, expected a JSON object"
         elif error is None and record.text_field is None and is_openai(record.value, options.text_field):
-            custom_id = _batch_id(record.value)
+            custom_id = batch_id(record.value)
             url = record.value["url"] if isinstance(record.value.get("url"), str) else ""
             return _parse_openai(record, custom_id, options, notices)
         elif error is None:
-            custom_id = _flat_id(record, ordinal, options)
+            custom_id = flat_id(record, ordinal, options)
             return _parse_flat(record, custom_id, options, notices)
     except RequestError as problem:
         error = error or str(problem)
     except RecursionError:
         error = "JSON nested too deeply"
     extra = "" if url else _rest(record, custom_id, options)
-    return RawRequest(custom_id=custom_id, source=record.source, url=url, error=error, extra=extra)
+    made_id = custom_id is not None and not url and makes_id(record, options)
+    return RawRequest(custom_id=custom_id, source=record.source, url=url, error=error, extra=extra, made_id=made_id)
 
 
 # -- OpenAI batch lines ------------------------------------------------------------------------------
-
-
-def _batch_id(line: Mapping[str, Any]) -> str:
-    custom_id = line.get("custom_id")
-    if custom_id is None:
-        raise RequestError("custom_id is missing")
-    if not isinstance(custom_id, str) or not custom_id:
-        raise wrong("custom_id", custom_id, "a string that is not empty")
-    return custom_id
 
 
 def _parse_openai(record: Record, custom_id: str, options: IntakeOptions, notices: Counter[str]) -> RawRequest:
@@ -189,24 +184,6 @@ def _notice_model(body: Mapping[str, Any], options: IntakeOptions, notices: Coun
 # -- flat objects ------------------------------------------------------------------------------------
 
 
-def _flat_id(record: Record, ordinal: int, options: IntakeOptions) -> str:
-    name = _id_field(record.value, options)
-    value = record.value.get(name) if name else None
-    if value is None and options.id_field is None:
-        return record.name or f"row-{ordinal}"
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise wrong(str(name), value, "an id: a text that is not empty, or an integer")
-    return str(value)
-
-
-def _id_field(value: Mapping[str, Any], options: IntakeOptions) -> str | None:
-    if options.id_field is not None:
-        if options.id_field not in value:
-            raise RequestError(f"no field {found(options.id_field)} for the id: found {fields.names(value)}")
-        return options.id_field
-    return next((name for name in ("custom_id", "id") if value.get(name) is not None), None)
-
-
 def _content_field(record: Record, options: IntakeOptions) -> str:
     if record.text_field is not None:
         return record.text_field
@@ -239,9 +216,10 @@ def _parse_flat(record: Record, custom_id: str, options: IntakeOptions, notices:
     return RawRequest(
         custom_id=custom_id,
         source=record.source,
+        made_id=makes_id(record, options),
         content=content,
         settings=fields.settings(value) if is_body else NOTHING_SET,
-        extra=_extra(record, {field, _id_field(value, options)} | (_KNOWN if is_body else set())),
+        extra=_extra(record, {field, id_field_of(value, options)} | (_KNOWN if is_body else set())),
     )
 
 
@@ -257,7 +235,7 @@ def _rest(record: Record, custom_id: str | None, options: IntakeOptions) -> str:
     used: set[str | None] = set()
     try:
         if custom_id is not None:
-            used.add(_id_field(record.value, options))
+            used.add(id_field_of(record.value, options))
         field = _content_field(record, options)
         used |= {field} | (_KNOWN if _is_body(record, field, options) else set())
     except RequestError:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from coordinator.formats import SAVE_AS_UTF8, Record
+from coordinator.formats import SAVE_AS_UTF8, Record, legible
 from coordinator.records import Source
 from fleet.errors import UsageError
 from fleet.packages import PARQUET_EXTRA, how_to_install
@@ -46,8 +46,12 @@ def read_csv(path: Path, text_field: str | None) -> Iterator[Record]:
             raise UsageError(f"{path} has no readable header line: {error}") from error
         if columns is None:
             return
+        if (bad := _bad_byte(columns)) is not None:
+            raise UsageError(
+                f"{path}:{reader.line_num}: not UTF-8: found byte 0x{bad[1]:02X} in the header: {SAVE_AS_UTF8}"
+            )
         column = text_column(columns, text_field, str(path))
-        yield from _csv_rows(reader, columns, column, str(path))
+        yield from _csv_rows(reader, columns, column, legible(path))
 
 
 def _separator(path: Path, stream: IO[str]) -> str:
@@ -107,7 +111,7 @@ def read_parquet(path: Path, text_field: str | None) -> Iterator[Record]:
                 for row in batch.to_pylist():
                     number += 1
                     value = {name: _plain(item) for name, item in row.items()}
-                    yield Record(source=Source(file=str(path), line=number), value=value, text_field=column)
+                    yield Record(source=Source(file=legible(path), line=number), value=value, text_field=column)
     except pa.ArrowException as error:
         raise UsageError(f"{path} cannot be read as Parquet: {error}") from error
 

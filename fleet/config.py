@@ -27,7 +27,10 @@ class StateDir:
     @classmethod
     def default(cls) -> StateDir:
         """`$XDG_STATE_HOME/fleet`, `~/.local/state/fleet` without it."""
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        try:
+            base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        except RuntimeError as error:
+            raise StorageError("there is no home folder to keep the record in: give --state-dir") from error
         return cls(Path(base) / "fleet")
 
     @property
@@ -59,6 +62,18 @@ class StateDir:
     def knees(self) -> Path:
         """JSON of what was measured on this machine, by model and length."""
         return self.root / "knees.json"
+
+    def has_ledger(self) -> bool:
+        """Whether anything is recorded here; StorageError when the folder does not let us look."""
+        try:
+            self.ledger.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StorageError(
+                f"the state folder {self.root} cannot be read ({error.strerror}): give another with --state-dir"
+            ) from error
+        return True
 
     def make(self) -> None:
         """Creates the folder, private to its owner; StorageError when it cannot be."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NoReturn
 
 from fleet.errors import UsageError
@@ -64,6 +67,28 @@ def one_of(words: Sequence[str]) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def place(text: str) -> str:
+    """The type of a file's or folder's name, there or not, or of a model's hub id."""
+    if not text:
+        raise argparse.ArgumentTypeError("found an empty name")
+    try:
+        path = Path(text).absolute()
+    except FileNotFoundError as error:
+        raise argparse.ArgumentTypeError("the current folder is gone: change to another") from error
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            size = len(os.fsencode(text))
+            raise argparse.ArgumentTypeError(f"a name of {size:,} bytes is too long for this system") from error
+    return text
+
+
+def folder(text: str) -> Path:
+    """The type of a folder's name, there or not."""
+    return Path(place(text))
 
 
 def positive(text: str) -> int:

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from coordinator.ledger import Ledger
 from fleet.config import StateDir
 from fleet.errors import Exit
-from fleet.flags import job_id
+from fleet.flags import folder, job_id
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet cancel`."""
     parser.add_argument("job", type=job_id, metavar="JOB", help="the job's id, see `fleet jobs`")
     parser.add_argument("--json", action="store_true", help="print the job's id and state as JSON")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -12,14 +12,13 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from coordinator.ledger import Ledger
 from coordinator.records import Cleaned, JobStatus
 from coordinator.wording import counted
 from fleet.config import StateDir
 from fleet.errors import Exit
-from fleet.flags import job_id
+from fleet.flags import folder, job_id
 from fleet.job import JobState
 
 #: Less than this freed is not worth a word.
@@ -30,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet clean`."""
     parser.add_argument("jobs", type=job_id, nargs="*", metavar="JOB", help="ids of jobs (all that have ended)")
     parser.add_argument("--json", action="store_true", help="print what was removed as JSON")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
 
 
 def main(args: argparse.Namespace) -> int:
     """Forgets the jobs; 0."""
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     cleaned, kept = Cleaned(), 0
-    if state.ledger.exists() or args.jobs:
+    if state.has_ledger() or args.jobs:
         Ledger.read(state).close()  # says so when there is none, before one is made
         with Ledger.open(state) as ledger:  # holding the folder, we know that no job of it runs
             jobs = [ledger.job(job) for job in args.jobs] or ledger.jobs()
@@ -57,10 +56,14 @@ def choose(jobs: Sequence[JobStatus], *, named: bool) -> list[int]:
 
 
 def text(cleaned: Cleaned, kept: int) -> str:
-    """What was forgotten, and how many interrupted jobs were not, for a person."""
-    left = f"{counted(kept, 'interrupted job')} kept: name it to forget it too" if kept else ""
-    if not cleaned.jobs:
-        return f"nothing to forget; {left}" if left else "nothing to forget"
-    gone = f"{counted(cleaned.jobs, 'job')}, {counted(cleaned.requests, 'request')}"
-    size = f", {cleaned.freed_bytes / 1e6:.1f} MB freed" if cleaned.freed_bytes >= _TOLD_BYTES else ""
-    return f"{gone} and {counted(cleaned.rows, 'row')} forgotten{size}" + (f"; {left}" if left else "")
+    """What was forgotten, and what was not, for a person."""
+    said = ["nothing to forget"]
+    if cleaned.jobs:
+        gone = f"{counted(cleaned.jobs, 'job')}, {counted(cleaned.requests, 'request')}"
+        size = f", {cleaned.freed_bytes / 1e6:.1f} MB freed" if cleaned.freed_bytes >= _TOLD_BYTES else ""
+        said = [f"{gone} and {counted(cleaned.rows, 'row')} forgotten{size}"]
+    if cleaned.needed_by:
+        said.append(f"answers kept: job {cleaned.needed_by[0]} was interrupted while it read its input again")
+    if kept:
+        said.append(f"{counted(kept, 'interrupted job')} kept: name it to forget it too")
+    return "; ".join(said)

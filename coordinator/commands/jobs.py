@@ -19,6 +19,7 @@ from coordinator.lock import Holder, StateLock
 from coordinator.records import JobStatus
 from fleet.config import StateDir
 from fleet.errors import Exit
+from fleet.flags import folder
 from fleet.job import JobState
 
 _HEAD = ("ID", "TASK", "DONE", "FAILED", "STATE", "AGE", "MODEL", "OUTPUT")
@@ -30,14 +31,14 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet jobs`."""
     parser.add_argument("--json", action="store_true", help="print a JSON list")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
 
 
 def main(args: argparse.Namespace) -> int:
     """Prints the table; 0."""
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     jobs: list[JobStatus] = []
-    if state.ledger.exists():
+    if state.has_ledger():
         with Ledger.read(state) as ledger:
             jobs = ledger.jobs()
     holder = StateLock.holder(state)

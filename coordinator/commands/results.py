@@ -13,24 +13,28 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 from coordinator.ledger import Ledger
 from coordinator.preflight import check_output
 from coordinator.results import STDOUT, write_results
 from fleet.config import StateDir
 from fleet.errors import Exit
-from fleet.flags import job_id
+from fleet.flags import folder, job_id, place
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet results`."""
     parser.add_argument("job", type=job_id, metavar="JOB", help="the job's id, see `fleet jobs`")
     parser.add_argument(
-        "-o", "--output", default=STDOUT, metavar="OUT", help="JSONL, Parquet if it ends in .parquet (stdout)"
+        "-o",
+        "--output",
+        type=place,
+        default=STDOUT,
+        metavar="OUT",
+        help="JSONL, Parquet if it ends in .parquet (stdout)",
     )
     parser.add_argument("--json", action="store_true", help="print what was written as JSON, on stderr beside stdout")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 from fleet.errors import UsageError
-from fleet.flags import integer, one_of, positive
+from fleet.flags import folder, integer, one_of, place, positive
 from fleet.job import Task
 
 _BATCH_HELP = "rows decoding together at most (the engine measures which batch is worth it)"
@@ -31,9 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet run`."""
     tasks = [task.value for task in Task]
     parser.add_argument("task", type=one_of(tasks), metavar="TASK", help="what to do with each row")
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="the backlog")
-    parser.add_argument("-m", "--model", required=True, help="model folder or hub id")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT", help="where the answers go, - for stdout")
+    parser.add_argument("inputs", type=place, nargs="+", metavar="INPUT", help="the backlog")
+    parser.add_argument("-m", "--model", type=place, required=True, help="model folder or hub id")
+    parser.add_argument(
+        "-o", "--output", type=place, required=True, metavar="OUT", help="where the answers go, - for stdout"
+    )
     _add_answer_flags(parser)
     _add_input_flags(parser)
     _add_run_flags(parser)
@@ -78,7 +79,7 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="memory the engine may use, weights included, like 12G or 800M (what MLX says the machine allows)",
     )
-    group.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    group.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
     group.add_argument("--json", action="store_true", help="print the report as JSON, show no progress bar")
 
 

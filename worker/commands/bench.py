@@ -33,6 +33,7 @@ from typing import Any
 from fleet import leash
 from fleet.config import StateDir
 from fleet.errors import EngineError, Exit, InterruptedRunError, ModelError, UsageError
+from fleet.flags import folder, place
 from worker import plot, trial
 from worker.blas import engine_environment
 from worker.engine_process import ended_in_words
@@ -46,7 +47,7 @@ RUNS = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet bench`."""
-    parser.add_argument("model", metavar="MODEL", help="model folder or hub id")
+    parser.add_argument("model", type=place, metavar="MODEL", help="model folder or hub id")
     parser.add_argument(
         "--batch-sizes", type=_sizes, default=(), metavar="A,B,C", help="batches to time (until nothing is gained)"
     )
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=_count, default=RUNS, metavar="N", help=f"times each batch is run ({RUNS})")
     parser.add_argument("--remeasure", action="store_true", help="forget what is known of this model's knees first")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the tables as a picture")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON, show no progress")
 
 
