@@ -22,7 +22,9 @@ class Positions:
         #: tokens cached before this step: one number when all live rows agree, else one per slot
         self.offset: int | mx.array = 0
         self._cached: list[int] = []
-        self._derived: dict[tuple[str, int, int], mx.array] = {}
+        # by (window, reach)
+        self._masks: dict[tuple[int, int], mx.array] = {}
+        self._derived: dict[tuple[str | int, ...], mx.array] = {}
 
     def set(self, cached: Sequence[int | None]) -> None:
         """Starts a step: `cached[slot]` is its number of cached tokens, None for a slot nobody reads."""
@@ -33,20 +35,20 @@ class Positions:
         self._cached = [n or 0 for n in cached]
         uniform = all(n == longest for n in live)
         self.offset = longest if uniform else mx.array(self._cached)
-        self._derived = {}
+        self._masks, self._derived = {}, {}
 
-    def columns(self, window: int, slots: int) -> int | mx.array:
-        """The column each slot writes: a number, or an array of shape (slots, 1, 1, 1); `window` 0 is no ring.
+    def columns(self, window: int, shape: tuple[int, ...]) -> int | mx.array:
+        """The column each slot writes: a number, or an array of `shape`, (slots, ...); `window` 0 is no ring.
 
-        `slots` may be more than are computed: what the others' column is, is of no account.
+        `shape` may have more slots than are computed: what the others' column is, is of no account.
         """
         if isinstance(self.offset, int):
             return self.offset % window if window else self.offset
-        return self._once(("columns", window, slots), lambda: self._columns(window, slots))
+        return self._once(("columns", window, *shape), lambda: self._columns(window, shape))
 
-    def _columns(self, window: int, slots: int) -> mx.array:
-        columns = [n % window if window else n for n in self._cached] + [0] * (slots - self.slots)
-        return mx.array(columns).reshape(-1, 1, 1, 1)
+    def _columns(self, window: int, shape: tuple[int, ...]) -> mx.array:
+        columns = [n % window if window else n for n in self._cached] + [0] * (shape[0] - self.slots)
+        return mx.broadcast_to(mx.array(columns).reshape(-1, *[1] * (len(shape) - 1)), shape)
 
     def read_width(self, window: int) -> int:
         """Columns to read in this step."""
@@ -61,7 +63,9 @@ class Positions:
         reach = min(sight or width, width)
         if isinstance(self.offset, int) and reach >= width:
             return None
-        return self._once(("mask", window, reach), lambda: self._mask(window, width, reach))
+        if (window, reach) not in self._masks:
+            self._masks[window, reach] = self._mask(window, width, reach)
+        return self._masks[window, reach]
 
     def spans(self, window: int, mask: mx.array | None) -> mx.array | None:
         """What a mask of this step lets each slot see, as its first column and the one after its last: (slots, 2).
@@ -71,9 +75,9 @@ class Positions:
         width = self.read_width(window)
         if mask is None:
             return self._once(("all", window, width), lambda: mx.array([[0, width]] * self.slots, dtype=mx.int32))
-        found = (name for name, array in self._derived.items() if array is mask)
-        kind, ring, reach = next(found, ("", 0, 0))
-        if (kind, ring) != ("mask", window) or (window and reach < width):
+        found = (reach for (ring, reach), array in self._masks.items() if array is mask and ring == window)
+        reach = next(found, None)
+        if reach is None or (window and reach < width):
             return None
         return self._once(("spans", window, reach), lambda: self._spans(width, reach))
 
@@ -89,7 +93,7 @@ class Positions:
         seen: mx.array = (age >= 0) & (age <= offset)
         return seen & (age < reach) if reach < width else seen
 
-    def _once(self, name: tuple[str, int, int], make: Callable[[], mx.array]) -> mx.array:
+    def _once(self, name: tuple[str | int, ...], make: Callable[[], mx.array]) -> mx.array:
         if name not in self._derived:
             self._derived[name] = make()
         return self._derived[name]

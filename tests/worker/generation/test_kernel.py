@@ -20,9 +20,10 @@ def inputs(
 
 
 @on_cuda
-@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16])
-@pytest.mark.parametrize("dim", [64, 128, 256])
-@pytest.mark.parametrize("repeats", [1, 2, 4, 5, 7, 8])
+@pytest.mark.parametrize(
+    ("repeats", "dim", "dtype"),
+    [(3, 64, mx.bfloat16), (4, 128, mx.bfloat16), (7, 128, mx.float16), (8, 256, mx.bfloat16), (1, 64, mx.float16)],
+)
 def test_a_row_attends_to_its_own_columns(repeats: int, dim: int, dtype: mx.Dtype) -> None:
     kernel = cuda_kernel()
     assert kernel is not None

@@ -74,8 +74,8 @@ def test_equal_rows_need_neither_mask_nor_arrays(cached: list[int | None]) -> No
     positions = Positions()
     positions.set(cached)
     assert positions.offset == 6
-    assert positions.columns(0, 5) == 6
-    assert positions.columns(4, 5) == 2
+    assert positions.columns(0, (5, 2, 1, 3)) == 6
+    assert positions.columns(4, (5, 2, 1, 3)) == 2
     assert positions.mask(0, None) is None
     assert positions.mask(4, 4) is None
     assert positions.read_width(0) == 7
@@ -93,6 +93,6 @@ def test_equal_rows_that_may_not_see_all_get_a_mask() -> None:
 def test_unequal_rows_write_each_its_own_column() -> None:
     positions = Positions()
     positions.set([9, None, 3])
-    assert mx.array(positions.columns(0, 3)).reshape(-1).tolist() == [9, 0, 3]
-    assert mx.array(positions.columns(4, 5)).reshape(-1).tolist() == [1, 0, 3, 0, 0]
-    assert positions.columns(4, 3) is positions.columns(4, 3)
+    assert mx.array(positions.columns(0, (3, 1, 1, 2))).reshape(3, 2).tolist() == [[9, 9], [0, 0], [3, 3]]
+    assert mx.array(positions.columns(4, (5, 1, 1, 1))).reshape(-1).tolist() == [1, 0, 3, 0, 0]
+    assert positions.columns(4, (3, 1, 1, 2)) is positions.columns(4, (3, 1, 1, 2))
