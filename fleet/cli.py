@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import TextIOWrapper
 
 from fleet import __version__
 from fleet.errors import Exit, FleetError, UsageError
@@ -63,11 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Gives a process that was started without stdout or stderr (`2>&-`) somewhere to write."""
+    """Gives a process that was started without stdout or stderr (`2>&-`) somewhere to write, and lets both take any
+    text."""
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a file's name can be any bytes
 
 
 def _tell(text: str) -> None:

@@ -33,6 +33,7 @@ def request(
     shape: Shape = Shape.EACH,
     extra: str = "",
     url: str = "",
+    made_id: bool = False,
 ) -> NewRequest:
     """A request of the computations called `rows`."""
     return NewRequest(
@@ -43,6 +44,7 @@ def request(
         shape=shape,
         extra=extra,
         url=url,
+        made_id=made_id,
     )
 
 

@@ -98,3 +98,43 @@ def test_plain_text_on_standard_input_is_told_what_to_do(monkeypatch: pytest.Mon
 def test_standard_input_may_begin_with_a_bad_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'bad\n{"text": "A"}\n')))
     assert [record.source.line for record in records(["-"])] == [1, 2]
+
+
+def test_what_cannot_be_read_in_a_folder_is_an_error_of_its_own(tmp_path: Path) -> None:
+    # A link to nothing was a traceback, a pipe was waited for without an end.
+    (tmp_path / "a.txt").symlink_to("nothing")
+    os.mkfifo(tmp_path / "b.txt")
+    (tmp_path / "c.txt").write_text("C")
+    (tmp_path / "d.txt").mkdir()
+    first, second, third = records([str(tmp_path)])
+    assert (first.name, first.error) == ("a.txt", "cannot be read: No such file or directory")
+    assert (second.name, second.error) == ("b.txt", "cannot be read: not a regular file")
+    assert third.value == {"text": "C"}
+    assert signature([str(tmp_path)]) == signature([str(tmp_path)])
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b.txt").write_text("B")
+    really = os.scandir
+
+    def scandir(path: str) -> object:
+        if Path(path).name == "a":
+            raise PermissionError(13, "Permission denied", path)
+        return really(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    first, second = records([str(tmp_path)])
+    assert (first.name, second.name) == ("a", "b.txt")
+    assert (first.error or "").startswith("cannot be read")
+
+
+def test_names_that_are_not_utf8_become_ids_that_differ(tmp_path: Path) -> None:
+    # They could not be recorded: a traceback.
+    for byte in (b"\xe8", b"\xe9"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf" + byte + b".txt")).write_text("x")
+    found = list(records([str(tmp_path)]))
+    assert [record.name for record in found] == [r"caf\xe8.txt", r"caf\xe9.txt"]
+    assert str(found[0].source) == rf"{tmp_path}/caf\xe8.txt"

@@ -456,6 +456,31 @@ def test_cleaning_forgets_a_job_but_not_what_another_uses(ledger: Ledger, job: i
     assert len(ledger.add_requests(third, [request("e", 1)])) == 1
 
 
+def test_cleaning_keeps_what_a_job_that_reads_its_input_again_does_not_name_yet(ledger: Ledger, job: int) -> None:
+    # Interrupted just after its input was to be read anew, a job lost every recorded answer to the clean of another.
+    other = ledger.begin_job(spec("/other.jsonl"))[0].id
+    ledger.commit("w", all_done(ledger.add_requests(other, [request("c", 2), request("d", 3)])))
+    ledger.finish_intake(other, "")
+    ledger.add_requests(job, [request("a", 1)])
+    ledger.reset_intake(other)
+    ledger.add_requests(other, [request("c", 2)])
+    ledger.reset_intake(other)
+    cleaned = ledger.clean([job])
+    assert (cleaned.rows, cleaned.needed_by) == (0, (other,))
+    assert ledger.add_requests(other, [request("c", 2), request("d", 3)]) == [], "both are known"
+    ledger.finish_intake(other, "")
+    third = ledger.begin_job(spec("/third.jsonl"))[0].id
+    assert ledger.clean([third]).rows == 1
+    ledger.validate()
+
+
+def test_a_job_that_reads_its_input_for_the_first_time_keeps_no_rows_of_others(ledger: Ledger, job: int) -> None:
+    other = ledger.begin_job(spec("/other.jsonl"))[0].id
+    ledger.reset_intake(other)
+    ledger.add_requests(job, [request("a", 1)])
+    assert ledger.clean([job]).rows == 1
+
+
 def test_cleaning_gives_the_disk_back(ledger: Ledger, job: int, state: StateDir) -> None:
     asked = request("a")
     big = row(1, length=500_000)

@@ -1,10 +1,13 @@
 """What is wrong with outputs and disks is found before any work."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from coordinator.preflight import check_output, check_space
+from coordinator.draft import draft
+from coordinator.preflight import check_output, check_space, input_bytes
+from coordinator.results import errors_file
 from fleet.errors import StorageError, UsageError
 
 
@@ -51,3 +54,34 @@ def test_a_full_disk_is_found_with_both_figures(tmp_path: Path, monkeypatch: pyt
     source.write_bytes(b"x" * (1 << 20))
     with pytest.raises(StorageError, match="5 MB free and this job may need 67 MB"):
         check_space([tmp_path], [str(source)])
+
+
+def test_the_list_of_failed_requests_is_checked_like_the_output(tmp_path: Path) -> None:
+    # An input of that name was deleted or overwritten.
+    source = tmp_path / "o.jsonl.errors.jsonl"
+    source.write_text("{}\n")
+    with pytest.raises(UsageError, match=r"o\.jsonl\.errors\.jsonl is also an input"):
+        check_output(str(tmp_path / "o.jsonl"), [str(source)])
+    (tmp_path / "p.jsonl.errors.jsonl").mkdir()
+    with pytest.raises(UsageError, match=r"p\.jsonl\.errors\.jsonl is a folder"):
+        check_output(str(tmp_path / "p.jsonl"), [])
+
+
+def test_an_output_is_refused_where_the_list_of_failed_requests_has_no_room_for_its_name(tmp_path: Path) -> None:
+    # 244 characters passed, and failed when every answer was there: the draft of the file had a longer name.
+    with pytest.raises(UsageError, match="too long"):
+        check_output(str(tmp_path / ("o" * 244)), [])
+    longest = tmp_path / ("o" * 242)
+    check_output(str(longest), [])
+    for place in (longest, errors_file(str(longest))):
+        with draft(place) as paper:
+            paper.keep()
+        assert place.exists()
+
+
+def test_links_to_nothing_and_pipes_have_no_size(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"12345")
+    (tmp_path / "b.txt").symlink_to("nothing")
+    os.mkfifo(tmp_path / "c.txt")
+    assert input_bytes(tmp_path) == 5
+    assert input_bytes(tmp_path / "gone") == 0

@@ -90,3 +90,9 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_bytes(b"nonsense")
     with pytest.raises(UsageError, match="cannot be read as Parquet"):
         list(read_parquet(tmp_path / "t.parquet", None))
+
+
+def test_a_header_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
+    # Its columns' names were half of surrogate pairs: a traceback when they were recorded.
+    with pytest.raises(UsageError, match=r"t\.csv:1: not UTF-8: found byte 0xFF in the header: save"):
+        csv_records(tmp_path, b"\xffk,text\na,b\n")

@@ -1,11 +1,12 @@
 """Wrong flags are told in one sentence."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from fleet.errors import UsageError
-from fleet.flags import FlagParser, integer, positive
+from fleet.flags import FlagParser, folder, integer, place, positive
 
 
 def parser() -> FlagParser:
@@ -52,3 +53,30 @@ def test_what_is_no_integer_is_refused(text: str) -> None:
 
 def test_numbers_come_as_they_are_written() -> None:
     assert (positive("007"), integer("-5")) == (7, -5)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("", "found an empty name"), ("n" * 300, "a name of 300 bytes is too long"), ("/d/" * 9000, "is too long")],
+)
+def test_what_names_no_file_is_refused(text: str, sentence: str) -> None:
+    # An empty input or model was the current folder; a long one was a traceback.
+    with pytest.raises(argparse.ArgumentTypeError, match=sentence):
+        place(text)
+
+
+@pytest.mark.parametrize("text", ["-", "org/name", "not/there", "caf\udce9.txt", "a b\nc"])
+def test_any_other_name_is_taken_as_it_is(text: str) -> None:
+    assert place(text) == text
+    assert folder(text) == Path(text)
+
+
+def test_a_folder_that_was_removed_under_our_feet_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(argparse.ArgumentTypeError, match="the current folder is gone"):
+        place("in.jsonl")
+    assert place("/in.jsonl") == "/in.jsonl"
