@@ -21,7 +21,7 @@ from redis.retry import Retry
 
 from coordinator.dispatch import Dispatch
 from coordinator.processes import Processes
-from coordinator.traces import FOLDER_PREFIX, TraceBook, Traces, remove_folder
+from coordinator.traces import FOLDER_PREFIX, TraceBook, remove_folder
 from coordinator.valkey import CONFIG, URL_VARIABLE, config_text, server_program
 from fleet import keys, leash
 from fleet.config import StateDir
@@ -107,7 +107,7 @@ class Broker:
         if self._short_folder is not None:
             remove_folder(str(self._short_folder))
             self._short_folder = None
-            self._traces.note(Traces())
+            self._traces.note(replace(self._traces.read(), folder=""))
 
     # -- our own ---------------------------------------------------------------------------------
 
@@ -143,10 +143,11 @@ class Broker:
 
     def _make_short_folder(self) -> Path:
         """Another folder for the socket; that of a run which was killed is removed."""
-        remove_folder(self._traces.read().folder)
+        traces = self._traces.read()
+        remove_folder(traces.folder)
         base = "/tmp" if Path("/tmp").is_dir() else None  # macOS' own temporary folder is long as well
         folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=base)
-        self._traces.note(Traces(folder=folder))
+        self._traces.note(replace(traces, folder=folder))
         return Path(folder)
 
     def _wait_until_it_answers(self) -> bool:
@@ -200,7 +201,7 @@ class Broker:
                         "delete its keys fleet:* and rq:*, or name another database of it"
                     )
                 self._purge(left.workers if taken is not None else ())
-                self._traces.note(Traces(epoch=self.epoch))
+                self._traces.note(replace(left, epoch=self.epoch, workers=()))
                 client.set(keys.EPOCH, self.epoch)
         except redis.RedisError as error:
             raise BrokerError(
@@ -231,7 +232,7 @@ class Broker:
                 client.delete(keys.EPOCH)
         except (redis.RedisError, BrokerError):
             return  # it is gone for now: the next run of this folder removes what is left
-        self._traces.note(Traces())
+        self._traces.note(replace(traces, epoch="", workers=()))
 
 
 def connect(url: str) -> redis.Redis:

@@ -202,6 +202,18 @@ def test_an_interrupted_job_is_kept_unless_it_is_named(state: StateDir, capsys: 
     assert capsys.readouterr().out == "1 job, 2 requests and 2 rows forgotten\n"
 
 
+def test_answers_that_an_interrupted_job_may_need_are_kept_and_that_is_said(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Ledger.open(state) as ledger:
+        ledger.reset_intake(2)
+    assert fleet(state, "clean", "1") == 0
+    said = "answers kept: job 2 was interrupted while it read its input again"
+    assert capsys.readouterr().out == f"1 job, 2 requests and 0 rows forgotten; {said}\n"
+    assert fleet(state, "clean", "2") == 0
+    assert capsys.readouterr().out == "1 job, 0 requests and 3 rows forgotten\n"
+
+
 @pytest.mark.parametrize("named", [[], ["2"]])
 def test_a_job_that_runs_is_not_cleaned_and_its_process_is_named(
     state: StateDir, capsys: pytest.CaptureFixture[str], named: list[str]
