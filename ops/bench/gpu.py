@@ -214,6 +214,7 @@ def backlog(args: argparse.Namespace) -> dict[str, Any]:
         "stock": lambda: _stock_seconds(model, rows, **best),
         "static": lambda: _static_seconds(model, rows, args.batch),
         "ours": lambda: _our_seconds(model, rows, args.batch, args.ahead),
+        "ours, twice the cap": lambda: _our_seconds(model, rows, 2 * args.batch, args.ahead),
     }
     new = sum(count for _, count in rows)
     found: dict[str, Any] = in_turns(sides, args.rounds)
@@ -231,7 +232,7 @@ def _best_stock(model: Any, rows: Sequence[Prompt], args: argparse.Namespace) ->
         {"longest_first": order, "cap": cap, "prefill_rows": prefill}
         for order in (True, False)
         for cap in (args.batch, 2 * args.batch)
-        for prefill in (4, 16)
+        for prefill in args.prefill_rows
     ]
     seconds = []
     for cell in cells:
@@ -289,6 +290,7 @@ def main() -> int:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64, 128])
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--grid-rows", type=int, default=128)
+    parser.add_argument("--prefill-rows", type=int, nargs="+", default=[4, 16], help="of stock's grid")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ahead", type=Ahead, choices=list(Ahead), default=Ahead.SEND)
     parser.add_argument("--out", type=Path)
