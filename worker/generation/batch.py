@@ -281,7 +281,10 @@ class Generation:
 
 
 def _suitable_ahead() -> Ahead:
-    """What was fastest on CUDA and on the CPU. On Metal no step is sent ahead, lest buffers it reads are copied."""
+    """What was fastest. On an H200, 64 unequal rows of an 8B model: 4,615, 4,905 and 6,179 tok/s in the enum's order.
+
+    On Metal nothing is sent ahead, lest a step under way makes the next one copy the buffers it reads.
+    """
     if mx.default_device().type == mx.DeviceType.cpu:
         return Ahead.NOTHING
     return Ahead.SEND if mx.cuda.is_available() else Ahead.BUILD

@@ -162,7 +162,7 @@ class KVSlots:
     def _put(self, buffer: mx.array, tokens: mx.array) -> mx.array:
         """`buffer` with one token a slot in its column, in place where nothing else reads the buffer.
 
-        Along one axis, because a step's writes took 3 ms longer by index arrays (72 of them, H200).
+        Along one axis, because with index arrays a step's 72 writes took 2 to 4 ms longer (H200, no CUDA graphs).
         """
         slots, missing = tokens.shape[0], buffer.shape[0] - tokens.shape[0]
         columns = self._positions.columns(self._window, (buffer.shape[0], *tokens.shape[1:]))
