@@ -19,17 +19,23 @@ from typing import NoReturn
 _BLAS = ("cmeel-openblas", "cmeel.prefix/lib/libopenblas.so")
 _RUNTIME = ("mlx-cpu", "mlx_cpu.libs")
 _FORTRAN = "libgfortran.so.5"
+_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def engine_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` with OpenBLAS in front; unchanged on macOS, or when OpenBLAS could not be loaded."""
+    """`env` with OpenBLAS in front, on all cores but one; unchanged on macOS, or when OpenBLAS could not be loaded.
+
+    Its threads wait by spinning. On 2 cores, products of 16 rows took 62 ms with 2 threads and 76-87 ms with 1; with one
+    other busy process 1,118 ms with 2 and 104 ms with 1. Coordinator and agent are such processes.
+    """
     blas = _located(*_BLAS)
     if sys.platform != "linux" or blas is None:
         return dict(env)
     runtime = _fortran_folder(_cache_folder(env))
     if runtime is None and not _system_has_fortran():
         return dict(env)
-    return with_library(env, blas, runtime)
+    threads = str(max((os.cpu_count() or 1) - 1, 1))
+    return with_library({_THREADS: threads, **env}, blas, runtime)
 
 
 def with_library(env: Mapping[str, str], library: Path, folder: Path | None) -> dict[str, str]:
