@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -34,6 +34,8 @@ __all__ = ["Intake", "IntakeOptions"]
 #: Requests in the first chunk, so that the first shard leaves early, and in the others.
 FIRST_CHUNK = 64
 CHUNK = 1_000
+#: Chunks tokenised at once: each uses all cores, but packs its tokens on one, and the other has them then.
+TOKENISERS = 2
 #: A chunk ends early at this many characters of prompts; bounds memory.
 CHUNK_CHARS = 4 << 20
 #: Records looked at to tell what kind of lines an input has.
@@ -99,16 +101,16 @@ class Intake:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def chunks(self) -> Iterator[list[NewRequest]]:
-        """The backlog's requests in input order; to be called once. A chunk is tokenised while the next is read."""
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenise") as tokenise:
-            ahead: Future[list[NewRequest]] | None = None
+        """The backlog's requests in input order; to be called once. Chunks are tokenised while the next are read."""
+        with ThreadPoolExecutor(TOKENISERS, thread_name_prefix="tokenise") as tokenise:
+            ahead: deque[tuple[list[_Draft], Future[list[bytes | int]]]] = deque()
             for drafts in self._drafts():
-                following = tokenise.submit(self._finish, drafts)
-                if ahead is not None:
-                    yield ahead.result()
-                ahead = following
-            if ahead is not None:
-                yield ahead.result()
+                prompts = [prompt for draft in drafts for prompt in draft.prompts]
+                ahead.append((drafts, tokenise.submit(self._encode, prompts)))
+                while ahead and (ahead[0][1].done() or len(ahead) > TOKENISERS):
+                    yield self._finish(*ahead.popleft())
+            while ahead:
+                yield self._finish(*ahead.popleft())
 
     def reduce(
         self, texts: Sequence[str], *, sampling: Sampling | None = None, max_tokens: int | None = None
@@ -166,8 +168,8 @@ class Intake:
 
     # -- tokenising ----------------------------------------------------------------------------------
 
-    def _finish(self, drafts: Sequence[_Draft]) -> list[NewRequest]:
-        encoded = iter(self._encode([prompt for draft in drafts for prompt in draft.prompts]))
+    def _finish(self, drafts: Sequence[_Draft], tokens: Future[list[bytes | int]]) -> list[NewRequest]:
+        encoded = iter(tokens.result())
         return [self._request(draft, list(islice(encoded, len(draft.prompts)))) for draft in drafts]
 
     def _encode(self, prompts: Sequence[Prompt]) -> list[bytes | int]:

@@ -16,7 +16,10 @@ BUSY_S = 30.0
 #: Pages kept in memory; the key index of 10M rows is larger, the rest is the system's cache.
 CACHE_KIB = 64 << 10
 #: The write-ahead log is folded into the file every so many pages.
-CHECKPOINT_PAGES = 4_000
+CHECKPOINT_PAGES = 1_000
+#: Only one row of 500 tokens fits a page of SQLite's own 4,096: with these, 20,000 of them took 43 MB and not 65,
+#: and 17 us each and not 22.
+PAGE_BYTES = 16_384
 #: A write-ahead log that a long reader let grow is cut back to this, bytes.
 WAL_LIMIT_BYTES = 64 << 20
 
@@ -51,6 +54,7 @@ class Store:
     def _prepare(self, write: bool) -> None:
         self.run(f"PRAGMA cache_size = -{CACHE_KIB}")
         if write:
+            self.run(f"PRAGMA page_size = {PAGE_BYTES}")
             self.run("PRAGMA journal_mode = WAL")
             self.run("PRAGMA synchronous = FULL")
             self.run("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves data in the drive's cache
