@@ -486,4 +486,4 @@ def test_cleaning_gives_the_disk_back(ledger: Ledger, job: int, state: StateDir)
     big = row(1, length=500_000)
     ledger.add_requests(job, [type(asked)(custom_id="a", source=asked.source, rows=(big,))])
     assert ledger.clean([job]).freed_bytes > 0
-    assert state.ledger.stat().st_size < 200_000
+    assert state.ledger.stat().st_size < 500_000  # of the 2 MB that the row took; an empty table or index takes a page
