@@ -25,8 +25,8 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 def engine_environment(env: Mapping[str, str]) -> dict[str, str]:
     """`env` with OpenBLAS in front, on all cores but one; unchanged on macOS, or when OpenBLAS could not be loaded.
 
-    Its threads wait by spinning. On 2 cores, products of 16 rows took 62 ms with 2 threads and 76-87 ms with 1; with one
-    other busy process 1,118 ms with 2 and 104 ms with 1. Coordinator and agent are such processes.
+    Its threads wait by spinning. On 2 cores, products of 16 rows took 62 ms with 2 threads and 76-87 ms with 1; with
+    one other busy process 1,118 ms with 2 and 104 ms with 1. Coordinator and agent are such processes.
     """
     blas = _located(*_BLAS)
     if sys.platform != "linux" or blas is None:
