@@ -362,6 +362,7 @@ def test_three_quarantined_rows_that_alone_are_left_are_quarantined_again(
     fleet.validate()
 
 
+@pytest.mark.soak
 def test_a_worker_asleep_for_long_is_replaced_and_no_row_is_blamed(tmp_path: Path, model: Path) -> None:
     fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.5"})
     backlog = write_prompts(tmp_path / "in.jsonl", ["told alone"])
@@ -376,6 +377,7 @@ def test_a_worker_asleep_for_long_is_replaced_and_no_row_is_blamed(tmp_path: Pat
     assert read_lines(fleet.out)[0]["error"] is None
 
 
+@pytest.mark.soak
 def test_a_broker_that_hangs_is_replaced_and_the_worker_is_kept(tmp_path: Path, model: Path, backlog: Path) -> None:
     fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.02"})
     process = fleet.start(*command(backlog, model, fleet))

@@ -41,13 +41,3 @@ def test_a_small_backlog_and_a_given_batch_measure_nothing(tmp_path: Path, model
         command = ["run", "generate", backlog, "-m", model, "-o", tmp_path / f"{name}.out", "--max-tokens", "20"]
         fleet.run(*command, *batch).expect(0)
     assert not fleet.state.knees.exists()
-
-
-def test_memory_that_no_row_fits_in_fails_each_with_figures(tmp_path: Path, model: Path) -> None:
-    fleet = Fleet(tmp_path)
-    backlog = write_prompts(tmp_path / "in.jsonl", ["the senate met", "the house met"])
-    command = ["run", "generate", backlog, "-m", model, "-o", fleet.out, "--max-tokens", "8", "--memory", "200K"]
-    fleet.run(*command).expect(3)
-    errors = read_lines(Path(f"{fleet.out}.errors.jsonl"))
-    assert len(errors) == 2
-    assert all("MiB" in json.dumps(error) for error in errors)

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from fleet.job import Finish
 from fleet.messages import Finished, Message, Pulse, Ready, RowResult, SetCap
 from tests.driver import shard
 from tests.models import tiny_llama
+from worker import memory
 from worker.engine import start, subject
 from worker.faults import Faults
 from worker.generation.batch import Generation
@@ -231,8 +233,11 @@ def test_a_small_backlog_is_not_measured_for(loaded: LoadedModel, tmp_path: Path
 
 
 def test_a_row_that_needs_more_than_the_given_memory_is_refused_with_figures(loaded: LoadedModel) -> None:
-    engine = Engine(loaded, cap=16, memory_bytes=loaded.weight_bytes + 4096)
-    engine.give({1: [5, 6]})
-    result = engine.turn_until_finished(1)[1]
-    assert result.finish is Finish.ERROR
-    assert "2 prompt tokens and 8 new ones need 0 MiB of memory, and 0 MiB are left" in (result.error or "")
+    rows_bytes = 1.5 * memory.KV_STEP_TOKENS * loaded.kv_bytes * memory.COPY_FACTOR
+    taken_bytes = max(loaded.weight_bytes, mx.get_peak_memory())
+    engine = Engine(loaded, cap=16, memory_bytes=int((taken_bytes + rows_bytes) / memory.PLANNED_SHARE) + 1)
+    engine.give({1: [5] * 300, 2: [5, 6]})
+    results = engine.turn_until_finished(2)
+    assert results[1].finish is Finish.ERROR
+    assert "300 prompt tokens and 8 new ones need 0 MiB of memory, and 0 MiB are left" in (results[1].error or "")
+    assert results[2].finish is not Finish.ERROR
