@@ -28,8 +28,6 @@ from fleet.messages import Crashed, Finished, Message, Returned, RowResult, RowW
 
 log = logging.getLogger(__name__)
 
-#: Pause of the loop when nothing happened, seconds.
-IDLE_S = 0.05
 #: Result messages taken from a worker's stream in one turn.
 TAKE = 64
 #: Recorded rows read at once to look for prefixes: their tokens are in memory together.

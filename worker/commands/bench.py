@@ -33,7 +33,7 @@ from typing import Any
 from fleet import leash
 from fleet.config import StateDir
 from fleet.errors import EngineError, Exit, InterruptedRunError, ModelError, UsageError
-from fleet.flags import folder, place
+from fleet.flags import folder, place, positive
 from worker import plot, trial
 from worker.blas import engine_environment
 from worker.engine_process import ended_in_words
@@ -52,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-sizes", type=_sizes, default=(), metavar="A,B,C", help="batches to time (until nothing is gained)"
     )
     parser.add_argument(
-        "--max-tokens", type=_count, default=MAX_TOKENS, metavar="N", help=f"new tokens a row ({MAX_TOKENS})"
+        "--max-tokens", type=positive, default=MAX_TOKENS, metavar="N", help=f"new tokens a row ({MAX_TOKENS})"
     )
     parser.add_argument(
         "--long",
-        type=_count,
+        type=positive,
         nargs="?",
         const=LONG_TOKENS,
         default=0,
@@ -64,24 +64,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"also a table of long answers ({LONG_TOKENS} new tokens)",
     )
     parser.add_argument(
-        "--prompt-tokens", type=_count, default=PROMPT_TOKENS, metavar="N", help=f"tokens a prompt ({PROMPT_TOKENS})"
+        "--prompt-tokens", type=positive, default=PROMPT_TOKENS, metavar="N", help=f"tokens a prompt ({PROMPT_TOKENS})"
     )
-    parser.add_argument("--runs", type=_count, default=RUNS, metavar="N", help=f"times each batch is run ({RUNS})")
+    parser.add_argument("--runs", type=positive, default=RUNS, metavar="N", help=f"times each batch is run ({RUNS})")
     parser.add_argument("--remeasure", action="store_true", help="forget what is known of this model's knees first")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the tables as a picture")
     parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON, show no progress")
 
 
-def _count(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 up, found {text!r}")
-    return value
-
-
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(_count(part.strip()) for part in text.split(","))
+    return tuple(positive(part.strip()) for part in text.split(","))
 
 
 @dataclass(slots=True, kw_only=True)
