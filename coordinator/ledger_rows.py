@@ -10,7 +10,7 @@ from coordinator.ledger_schema import first_request
 from coordinator.ledger_store import Store
 from coordinator.records import NewRow, OpenRow, StoredRow
 from fleet.errors import StorageError
-from fleet.job import RowState, Sampling, canonical
+from fleet.job import Embedding, RowState, Sampling, canonical
 
 #: Sampling groups remembered; more only cost a query each.
 _SAMPLINGS = 4_096
@@ -98,12 +98,13 @@ class Samplings:
         if found is None:
             raise StorageError(f"the ledger has no sampling group {number}: it was changed by something else")
         fields = json.loads(found[0])
-        lists = {
+        built = {
+            "embedding": Embedding(**fields["embedding"]) if fields["embedding"] else None,
             "stop": tuple(fields["stop"]),
             "labels": tuple(fields["labels"]),
             "label_tokens": tuple(tuple(tokens) for tokens in fields["label_tokens"]),
         }
-        return Sampling(**{**fields, **lists})
+        return Sampling(**{**fields, **built})
 
 
 class RowBook:

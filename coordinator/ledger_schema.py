@@ -8,7 +8,7 @@ the key as primary key.
 from __future__ import annotations
 
 #: PRAGMA user_version of a ledger this code reads and writes.
-VERSION = 3
+VERSION = 4
 
 #: Bits of a request's id that hold its ordinal.
 ORDINAL_BITS = 32

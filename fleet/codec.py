@@ -15,7 +15,7 @@ from fleet.errors import DecodeError
 from fleet.messages import TAGS, Message
 
 #: Raised by one whenever a message's fields change; both sides must agree.
-VERSION = 2
+VERSION = 3
 #: Larger messages are refused unread; a window is at most 32 MB.
 MAX_BYTES = 48 << 20
 

@@ -60,6 +60,16 @@ class Finish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding:
+    """How a text becomes a vector; rows with one are embedded and decode nothing."""
+
+    #: of the numbers that are kept: float32 or float16
+    dtype: str = "float32"
+    #: the first so many are kept and made unit length again; 0 keeps all
+    dimensions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How next tokens are chosen; rows of equal sampling form a group and share one sampler."""
 
@@ -81,6 +91,8 @@ class Sampling:
     labels: tuple[str, ...] = ()
     #: ... and each one's token ids, in the order of `labels`
     label_tokens: tuple[tuple[int, ...], ...] = ()
+    #: set when the rows are to be embedded; nothing else of the sampling counts then
+    embedding: Embedding | None = None
 
 
 def canonical(value: object) -> bytes:

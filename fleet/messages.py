@@ -21,7 +21,22 @@ class WorkerState(StrEnum):
     MEASURING = "measuring knee"
     #: working, much slower than this machine usually is
     THROTTLED = "throttled"
+    #: takes no work for now; the beat's `note` says why
+    PAUSED = "paused"
     STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine a worker runs on, for people to read."""
+
+    #: as its owner named it
+    name: str = ""
+    chip: str = ""
+    #: memory of the machine, bytes
+    memory_bytes: int = 0
+    #: mlx-fleet's version there
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +91,8 @@ class RowResult:
     error: str | None = None
     #: what a thinking model wrote before its answer, without the tags; its tokens are among `output_tokens`
     reasoning: str = ""
+    #: of an embedding: its numbers, little endian, in the dtype that the row's sampling names; else empty
+    vector: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +247,9 @@ class Beat:
     figures: Figures = field(default_factory=Figures)
     #: decoding speed now over the measured one, 0 while that is not known
     pace: float = 0.0
+    host: Host = field(default_factory=Host)
+    #: why the worker is in this state, where the word alone does not say it ("battery")
+    note: str = ""
 
 
 # -- coordinator -> agent (control stream), besides Cancel and SetCap -------------------------------

@@ -57,7 +57,7 @@ def test_every_message_comes_back_equal(kind: type, seed: int) -> None:
         ([VERSION, 6, ["1"]], "expected int, found str"),
         ([VERSION, 6, [True]], "expected int, found bool"),
         ([VERSION, 6, 1], "expected a list"),
-        ([VERSION, 2, [[1, "t", "nonsense", 1, 1, None, ""]]], "is no Finish"),
+        ([VERSION, 2, [[1, "t", "nonsense", 1, 1, None, "", b""]]], "is no Finish"),
         ([VERSION], "expected \\[version"),
         ({"a": 1}, "expected \\[version"),
     ],
