@@ -206,10 +206,12 @@ def backlog(args: argparse.Namespace) -> dict[str, Any]:
     rows = prompts_of(
         args.rows,
         model.args.vocab_size,
-        lambda d: (min(1500, int(d.lognormvariate(5.9, 0.6)) + 16), d.randint(32, 256)),
+        _mixed_lengths,
     )
-    best = _best_stock(model, rows[:: max(1, len(rows) // args.grid_rows)], args)
-    say(f"best stock: {best}")
+    best: dict[str, Any] = {}
+    if "stock" in args.sides:
+        best = _best_stock(model, rows[:: max(1, len(rows) // args.grid_rows)], args)
+        say(f"best stock: {best}")
     sides: dict[str, Callable[[], float]] = {
         "stock": lambda: _stock_seconds(model, rows, **best),
         "static": lambda: _static_seconds(model, rows, args.batch),
@@ -217,7 +219,7 @@ def backlog(args: argparse.Namespace) -> dict[str, Any]:
         "ours, twice the cap": lambda: _our_seconds(model, rows, 2 * args.batch, args.ahead),
     }
     new = sum(count for _, count in rows)
-    found: dict[str, Any] = in_turns(sides, args.rounds)
+    found: dict[str, Any] = in_turns({name: sides[name] for name in sides if name in args.sides}, args.rounds)
     for side in found.values():
         side["tokens_per_s"] = round(new / side["median"], 1)
     return {"best stock": best, "new tokens": new, **found}
@@ -291,6 +293,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--grid-rows", type=int, default=128)
     parser.add_argument("--prefill-rows", type=int, nargs="+", default=[4, 16], help="of stock's grid")
+    parser.add_argument("--sides", nargs="+", default=["stock", "static", "ours"], help="of a backlog")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ahead", type=Ahead, choices=list(Ahead), default=Ahead.SEND)
     parser.add_argument("--out", type=Path)
