@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from coordinator.backlog_flags import intake_options
 from coordinator.dry_run import dry_run
 from coordinator.feed import Feed
 from coordinator.intake import Intake, IntakeOptions
@@ -25,7 +26,7 @@ from coordinator.report import Report
 from coordinator.results import write_results
 from fleet.config import StateDir
 from fleet.errors import Exit, InterruptedRunError
-from fleet.job import JobState, Task
+from fleet.job import JobState
 from fleet.model import find_model, weights_hash
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -45,7 +46,7 @@ def run_backlog(args: argparse.Namespace) -> Exit:
         processes = Processes(state)
         processes.clear()
         model_hash = weights_hash(folder, state.root / "hashes.json")
-        options = _intake_options(args)
+        options = intake_options(args)
         intake = Intake(inputs, options, folder, model_hash)
         if args.dry_run:
             status = dry_run(intake, as_json=args.json)
@@ -83,26 +84,6 @@ def _salt(ledger: Ledger, spec: JobSpec) -> str:
         if status.record.spec == spec and status.record.salt and status.record.state is not JobState.FINISHED:
             return status.record.salt
     return secrets.token_hex(8)
-
-
-def _intake_options(args: argparse.Namespace) -> IntakeOptions:
-    return IntakeOptions(
-        task=Task(args.task),
-        model=args.model,
-        max_tokens=args.max_tokens,
-        temperature=args.temperature,
-        top_p=args.top_p,
-        seed=args.seed,
-        stop=tuple(args.stop),
-        system=args.system,
-        prompt_template=args.prompt_template,
-        id_field=args.id_field,
-        text_field=args.text_field,
-        limit=args.limit,
-        labels=tuple(args.labels),
-        split=not args.no_split,
-        think=args.think,
-    )
 
 
 def _spec(
