@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from fleet.errors import DecodeError
 
 #: Raised by one whenever a field changes its meaning or goes; new fields may come without.
 SCHEMA = 1
@@ -120,3 +124,59 @@ class FleetSnapshot:
     macs: tuple[MacLine, ...] = ()
     #: oldest first
     events: tuple[Event, ...] = ()
+
+
+def snapshot_from_json(data: object) -> FleetSnapshot:
+    """The snapshot whose `asdict` was made JSON; DecodeError for another schema or anything that is no snapshot.
+
+    Fields that this version does not know are passed over: a newer coordinator may send more.
+    """
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise DecodeError(
+            f"the coordinator tells its status in form {schema!r} and this fleet reads form {SCHEMA}: "
+            "bring both to one version of mlx-fleet"
+        )
+    snapshot = _read(data, FleetSnapshot, "status")
+    assert isinstance(snapshot, FleetSnapshot)
+    return snapshot
+
+
+def _read(value: Any, kind: Any, where: str) -> Any:
+    """`value` from JSON as `kind`: a dataclass, a tuple, an optional, an enum or a plain type."""
+    if is_dataclass(kind):
+        return _read_fields(value, kind, where)
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        (some,) = (part for part in inside if part is not NoneType)
+        return None if value is None else _read(value, some, where)
+    if origin is tuple and isinstance(value, list | tuple):
+        if inside[-1] is not Ellipsis and len(inside) != len(value):
+            raise _unreadable(where)
+        kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else inside
+        return tuple(_read(item, kind, where) for item, kind in zip(value, kinds, strict=True))
+    if kind is MacState and value in list(MacState):
+        return MacState(value)
+    accepted = (int, float) if kind is float else kind
+    if (
+        kind not in (str, int, float, bool)
+        or not isinstance(value, accepted)
+        or (kind is not bool and isinstance(value, bool))
+    ):
+        raise _unreadable(where)
+    return value
+
+
+def _read_fields(value: Any, kind: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise _unreadable(where)
+    hints = get_type_hints(kind)
+    known = {field.name: field for field in fields(kind)}
+    lacking = [name for name, field in known.items() if name not in value and field.default is MISSING]
+    if lacking:
+        raise _unreadable(f"{where}.{lacking[0]}")
+    return kind(**{name: _read(value[name], hints[name], f"{where}.{name}") for name in known if name in value})
+
+
+def _unreadable(where: str) -> DecodeError:
+    return DecodeError(f"the coordinator's {where} cannot be read: is it the same version of mlx-fleet?")

@@ -17,6 +17,7 @@ from pathlib import Path
 from coordinator.ledger import Ledger
 from coordinator.lock import Holder, StateLock
 from coordinator.records import JobStatus
+from coordinator.wording import age
 from fleet.config import StateDir
 from fleet.errors import Exit
 from fleet.flags import folder
@@ -25,7 +26,6 @@ from fleet.job import JobState
 _HEAD = ("ID", "TASK", "DONE", "FAILED", "STATE", "AGE", "MODEL", "OUTPUT")
 #: What a job is that is to run and that no process works on.
 INTERRUPTED = "interrupted"
-_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,11 +102,3 @@ def _cells(job: JobStatus, state: str, now: float) -> tuple[str, ...]:
         Path(record.spec.model).name,
         record.spec.output,
     )
-
-
-def age(seconds: float) -> str:
-    """A time span in its largest unit."""
-    for size, unit in _AGES:
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(int(seconds), 0)} s"

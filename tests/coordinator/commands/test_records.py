@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.commands.jobs import age
 from coordinator.ledger import Ledger
+from coordinator.wording import age
 from fleet.cli import main
 from fleet.config import StateDir
 from fleet.job import JobState
