@@ -35,6 +35,8 @@ DOORS = {
     "pyarrow": r"coordinator\..+",
     "rich": r"coordinator\..+",
     "matplotlib": r"worker\.plot",
+    "zeroconf": r"coordinator\.discovery|worker\.discover",
+    "ifaddr": r"fleet\.addresses",
 }
 
 #: Where a process starts that must never load MLX; the coordinator's modules all count besides.

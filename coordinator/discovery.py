@@ -1,0 +1,136 @@
+"""The coordinator on multicast DNS: it advertises itself and sees which workers are present, which is not alive."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zeroconf import InterfaceChoice, IPVersion, ServiceInfo, ServiceListener, Zeroconf
+
+from fleet.addresses import dual_stack, own, worth_trying
+from fleet.beacon import Beacon
+from fleet.presence import COORDINATOR, TTL_S, WANTED_DIGITS, WORKER, CoordinatorCard, WorkerCard, instance, label
+
+#: How long the records of a worker that was named may take to come, milliseconds.
+_RESOLVE_MS = 1500
+#: So many Macs are remembered at most: anybody on the network may name any number.
+_MOST = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A worker as it advertises itself, whether it has joined or not."""
+
+    name: str
+    wid: str
+    chip: str
+    memory_bytes: int
+    #: `fleet.presence.PRESENT` or JOINED, as it says
+    state: str
+    #: first digits of the fingerprint that its token has, empty without a token
+    fleet: str
+    #: the most promising first
+    addresses: tuple[str, ...]
+    #: when it last said anything new, unix seconds
+    seen: float
+
+    def wants(self, fingerprint: bytes) -> bool:
+        """Whether its token, if it has one, is of the coordinator with this fingerprint."""
+        return self.fleet in ("", fingerprint.hex()[:WANTED_DIGITS])
+
+
+class Discovery:
+    """Advertises this coordinator until `close`, and knows which workers are on the network."""
+
+    def __init__(self, name: str, *, port: int, api_port: int, fingerprint: bytes) -> None:
+        self._port = port
+        self._server = f"mlxfleet-{fingerprint.hex()[:WANTED_DIGITS]}.local."
+        self._macs = _Macs()
+        card = CoordinatorCard(api_port=api_port, fingerprint=fingerprint.hex())
+        self._beacon = Beacon(instance(name, COORDINATOR), card.text(), open_air=self._open, describe=self._describe)
+
+    @property
+    def name(self) -> str:
+        """As advertised."""
+        return label(self._beacon.full_name, COORDINATOR)
+
+    def macs(self) -> tuple[Seen, ...]:
+        """Workers that advertise themselves, by name; one that was killed stays for a few minutes."""
+        return self._macs.all()
+
+    def close(self) -> None:
+        """Says goodbye."""
+        self._beacon.close()
+
+    def _open(self) -> Zeroconf:
+        logging.getLogger("zeroconf").setLevel(logging.ERROR)  # it warns of each interface that is down
+        version = IPVersion.All if dual_stack() else IPVersion.V4Only
+        air = Zeroconf(interfaces=InterfaceChoice.All, ip_version=version, use_asyncio=False)
+        self._macs.forget_all()
+        air.add_service_listener(WORKER, self._macs)
+        return air
+
+    def _describe(self, name: str, ips: list[str], text: dict[str, str]) -> ServiceInfo:
+        # A server name of its own: by default it is the wished-for instance name, which two coordinators may share.
+        return ServiceInfo(
+            COORDINATOR,
+            name,
+            port=self._port,
+            properties=text,
+            server=self._server,
+            parsed_addresses=ips,
+            host_ttl=TTL_S,
+            other_ttl=TTL_S,
+        )
+
+
+class _Macs(ServiceListener):
+    """What the browser's thread hears, for others to read."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._seen: dict[str, Seen] = {}
+        self._lock = threading.Lock()
+
+    def all(self) -> tuple[Seen, ...]:
+        """By name."""
+        with self._lock:
+            return tuple(sorted(self._seen.values(), key=lambda seen: (seen.name, seen.wid)))
+
+    def forget_all(self) -> None:
+        """The browser begins anew."""
+        with self._lock:
+            self._seen.clear()
+
+    def add_service(self, zc: Zeroconf, type_: str, name: str) -> None:
+        """A worker was named, or said something new."""
+        info = ServiceInfo(type_, name)
+        if not info.request(zc, _RESOLVE_MS):
+            return
+        card = WorkerCard.read(info.properties)
+        seen = Seen(
+            name=label(name, WORKER),
+            wid=card.wid,
+            chip=card.chip,
+            memory_bytes=card.memory_bytes,
+            state=card.state,
+            fleet=card.fleet,
+            addresses=worth_trying(info.parsed_scoped_addresses(), own()),
+            seen=self._clock(),
+        )
+        with self._lock:
+            if name in self._seen or len(self._seen) < _MOST:
+                self._seen[name] = seen
+
+    def update_service(self, zc: Zeroconf, type_: str, name: str) -> None:
+        """The same."""
+        self.add_service(zc, type_, name)
+
+    def remove_service(self, zc: Zeroconf, type_: str, name: str) -> None:
+        """It said goodbye, or was not heard of for long."""
+        del zc, type_
+        with self._lock:
+            self._seen.pop(name, None)

@@ -1,0 +1,81 @@
+"""The addresses of this machine, and the order in which another machine's are worth trying."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import ifaddr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """One address of one interface."""
+
+    #: without a scope
+    ip: str
+    #: the interface's number, which is the scope of a link-local address
+    index: int
+    #: bits of the network's part
+    prefix: int
+
+
+def own() -> tuple[Address, ...]:
+    """Those of this machine, sorted; loopback only where there is no other."""
+    found = [
+        Address(ip=ip.ip if isinstance(ip.ip, str) else ip.ip[0], index=adapter.index or 0, prefix=ip.network_prefix)
+        for adapter in ifaddr.get_adapters()
+        for ip in adapter.ips
+    ]
+    outward = [address for address in found if not ipaddress.ip_address(address.ip).is_loopback]
+    return tuple(sorted(outward or found, key=lambda address: (address.index, address.ip)))
+
+
+def ips(addresses: Iterable[Address]) -> list[str]:
+    """What others may be told: each ip once."""
+    return list(dict.fromkeys(address.ip for address in addresses))
+
+
+def worth_trying(told: Iterable[str], mine: Sequence[Address]) -> tuple[str, ...]:
+    """The addresses `told` of another machine, most promising first, none left out.
+
+    A link-local IPv6 address means nothing without the interface it is on, so one that came without is tried on each.
+    """
+    scoped = [ip for text in dict.fromkeys(told) for ip in _scoped(text, mine)]
+    return tuple(sorted(scoped, key=lambda text: _rank(text, mine)))
+
+
+def dual_stack() -> bool:
+    """Whether one socket can hear multicast of IPv4 and IPv6: on BSD and macOS it would be deaf to IPv4."""
+    if sys.platform != "linux":
+        return False
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
+    except OSError:
+        return False
+    return True
+
+
+def with_port(ip: str, port: int) -> str:
+    """`host:port`, as a person types it."""
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def _scoped(text: str, mine: Sequence[Address]) -> list[str]:
+    ip = ipaddress.ip_address(text)
+    if not isinstance(ip, ipaddress.IPv6Address) or not ip.is_link_local or ip.scope_id:
+        return [text]
+    links = dict.fromkeys(address.index for address in mine if address.ip.lower().startswith("fe80:"))
+    return [f"{text}%{index}" for index in links]
+
+
+def _rank(text: str, mine: Sequence[Address]) -> int:
+    """Lower is better: the same network, then what a router might reach, then a cable with nobody giving addresses."""
+    ip = ipaddress.ip_address(text)
+    if ip.is_link_local:
+        return 4 if ip.version == 4 else 5
+    near = any(ip in ipaddress.ip_network(f"{address.ip}/{address.prefix}", strict=False) for address in mine)
+    return (0 if near else 2) + (ip.version == 6)
