@@ -22,6 +22,7 @@ from redis.retry import Retry
 from coordinator.dispatch import Dispatch
 from coordinator.processes import Processes
 from coordinator.traces import FOLDER_PREFIX, TraceBook, remove_folder
+from coordinator.users import Users
 from coordinator.valkey import CONFIG, URL_VARIABLE, config_text, server_program
 from fleet import keys, leash
 from fleet.config import StateDir
@@ -47,13 +48,18 @@ _LOG_LINES = 5
 
 
 class Broker:
-    """The one broker of a run."""
+    """The one broker of a run. With `users` nobody uses it who is none of them; without, whoever reaches its socket."""
 
-    def __init__(self, state: StateDir, processes: Processes, url: str | None = None) -> None:
+    def __init__(
+        self, state: StateDir, processes: Processes, url: str | None = None, users: Users | None = None
+    ) -> None:
         self._state = state
         self._processes = processes
         self._traces = TraceBook(state)
+        self._users = users
         foreign = url or os.environ.get(URL_VARIABLE) or None
+        if users is not None and foreign:
+            raise BrokerError(f"a fleet of several Macs needs a broker of its own: unset {URL_VARIABLE}")
         #: True when a person brought it: used, but neither started nor stopped
         self.foreign = foreign is not None
         self.epoch = ""
@@ -68,6 +74,11 @@ class Broker:
         return self._url
 
     @property
+    def socket(self) -> Path:
+        """Where our own listens; the same place after a restart."""
+        return self._folder() / "broker.sock"
+
+    @property
     def pid(self) -> int | None:
         """Process id of the server, None before the start and for a foreign one."""
         return self._server_pid
@@ -80,6 +91,10 @@ class Broker:
             self._greet_foreign()
         else:
             self._launch(TRIES)
+
+    def url_of(self, login: str) -> str:
+        """Where our own is for a client of this machine that logs in as `user:password`."""
+        return f"unix://{login}@{quote(str(self.socket))}"
 
     def expect(self, worker: str) -> None:
         """A worker is about to use it. In a Redis of a person's own its keys are removed by `stop`."""
@@ -116,8 +131,9 @@ class Broker:
         socket = folder / "broker.sock"
         socket.unlink(missing_ok=True)
         config = folder / "broker.conf"
-        config.write_text(config_text({**CONFIG, "unixsocket": str(socket), "dir": str(folder)}))
-        self._url = f"unix://{quote(str(socket))}"
+        rules = self._users.rules() if self._users else ()
+        config.write_text(config_text({**CONFIG, "unixsocket": str(socket), "dir": str(folder)}, rules))
+        self._url = self.url_of(self._users.login) if self._users else f"unix://{quote(str(socket))}"
         command = [sys.executable, "-m", "fleet.leash", str(server_program()), str(config)]
         with self._log.open("ab") as log_file:
             self._child = leash.start(command, log=log_file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fleet.errors import BrokerError
@@ -26,9 +26,10 @@ CONFIG = {
 }
 
 
-def config_text(settings: Mapping[str, str]) -> str:
-    """A server's configuration file; every value is quoted, so that a path may hold anything."""
-    return "".join(f"{name} {_quoted(value)}\n" for name, value in settings.items())
+def config_text(settings: Mapping[str, str], users: Iterable[str] = ()) -> str:
+    """A server's configuration file; every value is quoted, so that a path may hold anything. `users` are ACL rules."""
+    lines = [f"{name} {_quoted(value)}\n" for name, value in settings.items()]
+    return "".join([*lines, *(f"user {rule}\n" for rule in users)])
 
 
 def _quoted(value: str) -> str:
