@@ -1,4 +1,4 @@
-"""The modules of a sentence-transformers folder: what comes behind the model's hidden states. Checked, never guessed."""
+"""The modules of a sentence-transformers folder: what comes behind the hidden states. Checked, never guessed."""
 
 from __future__ import annotations
 

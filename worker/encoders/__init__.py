@@ -1,0 +1,1 @@
+"""Encoders of the BERT family in MLX."""
