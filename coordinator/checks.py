@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator import fields
 from coordinator.options import IntakeOptions
+from coordinator.pieces import DTYPES, LONG
 from coordinator.prompts import Prompts
 from coordinator.tokens import Tokens, unpack
 from fleet.errors import RequestError, UsageError
@@ -23,14 +24,42 @@ def check_options(options: IntakeOptions, context: int) -> None:
         )
     if options.limit is not None and options.limit < 1:
         raise UsageError(f"option limit: found {options.limit}, expected a positive integer")
+    _check_embedding(options)
     if options.task is Task.CLASSIFY:
         _check_labels(options.labels)
     elif options.labels:
         raise UsageError("labels go with classify only")
-    texts = (options.system, options.prompt_template, options.id_field, options.text_field, *options.labels)
+    names = (options.id_field, options.text_field, options.prompt_name)
+    texts = (options.system, options.prompt_template, *names, *options.labels)
     for text in (*texts, *options.stop):
         if text is not None and not _is_unicode(text):
             raise UsageError("an option is not valid UTF-8 text")
+
+
+def _check_embedding(options: IntakeOptions) -> None:
+    """Options of an answer go with the other tasks, those of a vector with embed."""
+    asked = {
+        "max_tokens": options.max_tokens,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "seed": options.seed,
+        "stop": options.stop,
+        "system": options.system,
+        "prompt_template": options.prompt_template,
+        "think": options.think,
+    }
+    if options.task is not Task.EMBED:
+        plain = IntakeOptions(task=options.task, model=options.model)
+        of_vectors = ("long", "dtype", "dimensions", "prompt_name")
+        asked = {name: getattr(options, name) != getattr(plain, name) or None for name in of_vectors}
+    for name, value in asked.items():
+        if value not in (None, ()):
+            with_ = "does not go with embed" if options.task is Task.EMBED else "goes with embed only"
+            raise UsageError(f"option {name} {with_}")
+    if options.long not in ("", *LONG):
+        raise UsageError(f"option long: found {options.long!r}, expected {' or '.join(LONG)}")
+    if options.dtype not in DTYPES:
+        raise UsageError(f"option dtype: found {options.dtype!r}, expected {' or '.join(DTYPES)}")
 
 
 def _check_labels(labels: tuple[str, ...]) -> None:

@@ -42,10 +42,10 @@ def _best_border(text: str, starts: Sequence[int], first: int, left: int, room: 
     low = max(first + 1, len(starts) - (left - 1) * room, round(even - window))
     high = min(first + room, len(starts) - 1, round(even + window))
     low = min(low, high)
-    return max(range(low, high + 1), key=lambda token: (_rank(text, starts[token]), -abs(token - even)))
+    return max(range(low, high + 1), key=lambda token: (rank(text, starts[token]), -abs(token - even)))
 
 
-def _rank(text: str, at: int) -> int:
+def rank(text: str, at: int) -> int:
     """How good a cut before character `at` is: 4 paragraph, 3 line, 2 sentence, 1 word, 0 any, -1 inside a glyph."""
     if at <= 0 or at >= len(text):
         return -1
@@ -96,4 +96,4 @@ def head(text: str, starts: Sequence[int], tokens: int) -> str:
     if len(starts) <= tokens:
         return text
     low = max(1, tokens - _SLACK_TOKENS)
-    return text[: starts[max(range(low, tokens + 1), key=lambda token: (_rank(text, starts[token]) > 0, token))]]
+    return text[: starts[max(range(low, tokens + 1), key=lambda token: (rank(text, starts[token]) > 0, token))]]

@@ -46,6 +46,9 @@ _NUMBERS = {
     "repetition_penalty": (0, False, 2, "a number over 0, at most 2"),
 }
 SAMPLING = frozenset({"max_tokens", "max_completion_tokens", "seed", "stop"}) | _NUMBERS.keys()
+#: How the numbers of a vector may be written; the first unless asked otherwise.
+ENCODING_FORMAT = "encoding_format"
+ENCODING_FORMATS = ("float", "base64")
 #: Fields that change no answer.
 HARMLESS = frozenset(
     {
@@ -74,6 +77,8 @@ class Settings:
     repetition_penalty: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] | None = None
+    #: numbers in an embedding
+    dimensions: int | None = None
 
 
 NOTHING_SET = Settings()
@@ -113,8 +118,8 @@ def settings(body: Mapping[str, Any]) -> Settings:
     """The sampling fields of `body`, checked; null is the same as absent."""
     if body.keys().isdisjoint(SAMPLING):
         return NOTHING_SET
-    longest = _max_tokens(body, "max_tokens")
-    newer = _max_tokens(body, "max_completion_tokens")
+    longest = _count(body, "max_tokens")
+    newer = _count(body, "max_completion_tokens")
     return Settings(
         max_tokens=longest if newer is None else newer,
         seed=_seed(body.get("seed")),
@@ -123,7 +128,21 @@ def settings(body: Mapping[str, Any]) -> Settings:
     )
 
 
-def _max_tokens(body: Mapping[str, Any], name: str) -> int | None:
+def embedding_settings(body: Mapping[str, Any]) -> Settings:
+    """The fields of an embeddings body that change its vectors, checked."""
+    dimensions = _count(body, "dimensions")
+    return NOTHING_SET if dimensions is None else Settings(dimensions=dimensions)
+
+
+def encoding_format(body: Mapping[str, Any]) -> str:
+    """How an embeddings body wants its vectors written."""
+    value = body.get(ENCODING_FORMAT)
+    if value not in (None, *ENCODING_FORMATS):
+        raise wrong(ENCODING_FORMAT, value, " or ".join(ENCODING_FORMATS))
+    return value or ENCODING_FORMATS[0]
+
+
+def _count(body: Mapping[str, Any], name: str) -> int | None:
     value = body.get(name)
     if value is None:
         return None

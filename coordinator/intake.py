@@ -20,17 +20,21 @@ from coordinator.fields import NOTHING_SET, Settings
 from coordinator.formats import Record
 from coordinator.options import IntakeOptions
 from coordinator.parts import Parts
+from coordinator.pieces import Encoded, Pieces, prompt_text
 from coordinator.prompts import Prompt, Prompts, read_template
 from coordinator.records import NewRequest, NewRow, Shape
 from coordinator.requests import NO_CONTENT, RawRequest
 from coordinator.rows import RowMaker, too_long
 from coordinator.tokens import WHOLE_CHARS, Tokens
+from fleet.encoder_folder import read_encoder
 from fleet.errors import RequestError, UsageError
 from fleet.job import KeyHeader, Sampling, Task
 from fleet.model import context_tokens, read_config, tokenizer_hash
 
 __all__ = ["Intake", "IntakeOptions"]
 
+#: What tokenising makes of a prompt: its tokens, or how many there are about, or, to be embedded, its pieces.
+_Encoded = bytes | int | Encoded
 #: Requests in the first chunk, so that the first shard leaves early, and in the others.
 FIRST_CHUNK = 64
 CHUNK = 1_000
@@ -58,19 +62,24 @@ class Intake:
     def __init__(self, inputs: Sequence[str], options: IntakeOptions, folder: Path, model_hash: str) -> None:
         """UsageError for inputs or options that cannot be worked on, ModelError for a model that cannot do it."""
         sources.check_inputs(inputs)
-        context = context_tokens(read_config(folder))
+        encoder = read_encoder(folder) if options.task is Task.EMBED else None
+        context = context_tokens(read_config(folder)) if encoder is None else encoder.max_seq_tokens
         check_options(options, context)
         self._inputs = tuple(inputs)
         self._options = options
         self._notices: Counter[str] = Counter()
-        self._tokenizer_hash = tokenizer_hash(folder)
+        self._encoder = encoder
+        # what decides how tokens become a vector changes no weights, and stands in a row's key like the tokenizer
+        self._tokenizer_hash = tokenizer_hash(folder) + (encoder.hash if encoder else "")
         self._tokens = Tokens(folder)
         chat = load_chat_template(folder, date.fromisoformat(options.today) if options.today else date.today())
-        self._prompts = Prompts(options, chat, self._tokens.vocabulary)
+        before = prompt_text(encoder, options.prompt_name) if encoder else None
+        self._prompts = Prompts(options, chat, self._tokens.vocabulary, before)
         self._records, url = self._peek()
         #: True when the input holds OpenAI batch lines: the output then has that form too
         self.is_openai = url is not None
-        self._check_model(chat, folder, raw=url == requests.COMPLETIONS_URL)
+        if encoder is None:
+            self._check_model(chat, folder, raw=url == requests.COMPLETIONS_URL)
         self._context = context
         self._header = KeyHeader(
             model_hash=model_hash, tokenizer_hash=self._tokenizer_hash, sampling=Sampling(), max_tokens=0
@@ -83,6 +92,7 @@ class Intake:
         labels = label_tokens(options.labels, self._tokens, self._prompts) if options.task is Task.CLASSIFY else ()
         header = replace(self._header, salt=salt)
         self._rows = RowMaker(options, header, context=self._context, label_tokens=labels)
+        self._pieces = Pieces(self._tokens, self._encoder, options, header) if self._encoder else None
         self._parts = Parts(self._tokens, self._prompts, self._rows) if options.task is Task.SUMMARIZE else None
 
     @property
@@ -103,10 +113,10 @@ class Intake:
     def chunks(self) -> Iterator[list[NewRequest]]:
         """The backlog's requests in input order; to be called once. Chunks are tokenised while the next are read."""
         with ThreadPoolExecutor(TOKENISERS, thread_name_prefix="tokenise") as tokenise:
-            ahead: deque[tuple[list[_Draft], Future[list[bytes | int]]]] = deque()
+            ahead: deque[tuple[list[_Draft], Future[Sequence[_Encoded]]]] = deque()
             for drafts in self._drafts():
                 prompts = [prompt for draft in drafts for prompt in draft.prompts]
-                ahead.append((drafts, tokenise.submit(self._encode, prompts)))
+                ahead.append((drafts, tokenise.submit(self._prepare, prompts)))
                 while ahead and (ahead[0][1].done() or len(ahead) > TOKENISERS):
                     yield self._finish(*ahead.popleft())
             while ahead:
@@ -168,9 +178,13 @@ class Intake:
 
     # -- tokenising ----------------------------------------------------------------------------------
 
-    def _finish(self, drafts: Sequence[_Draft], tokens: Future[list[bytes | int]]) -> list[NewRequest]:
+    def _finish(self, drafts: Sequence[_Draft], tokens: Future[Sequence[_Encoded]]) -> list[NewRequest]:
         encoded = iter(tokens.result())
         return [self._request(draft, list(islice(encoded, len(draft.prompts)))) for draft in drafts]
+
+    def _prepare(self, prompts: Sequence[Prompt]) -> Sequence[_Encoded]:
+        encoded = self._encode(prompts)
+        return encoded if self._pieces is None else self._pieces.cut(prompts, encoded)
 
     def _encode(self, prompts: Sequence[Prompt]) -> list[bytes | int]:
         """Each prompt's tokens, or only their number where no context could hold them."""
@@ -189,7 +203,7 @@ class Intake:
         """Whether a text of about `count` tokens might fit: counting in pieces is off by under 2 %."""
         return isinstance(count, int) and count < 1.02 * self._rows.context
 
-    def _request(self, draft: _Draft, encoded: Sequence[bytes | int]) -> NewRequest:
+    def _request(self, draft: _Draft, encoded: Sequence[_Encoded]) -> NewRequest:
         raw, shape, error = draft.raw, Shape.EACH, draft.raw.error
         rows: tuple[NewRow, ...] = ()
         if error is None:
@@ -208,8 +222,13 @@ class Intake:
             made_id=raw.made_id,
         )
 
-    def _make_rows(self, draft: _Draft, encoded: Sequence[bytes | int]) -> tuple[tuple[NewRow, ...], Shape]:
+    def _make_rows(self, draft: _Draft, found: Sequence[_Encoded]) -> tuple[tuple[NewRow, ...], Shape]:
         settings = draft.raw.settings
+        if self._pieces is not None:
+            return self._pieces.rows(
+                (text for text in found if not isinstance(text, bytes | int)), settings
+            ), Shape.EACH
+        encoded = [tokens for tokens in found if isinstance(tokens, bytes | int)]
         if self._parts is not None and self._options.split and len(encoded) == 1:
             document = draft.prompts[0].document
             count = encoded[0] if isinstance(encoded[0], int) else len(encoded[0]) // 4

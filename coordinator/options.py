@@ -37,5 +37,14 @@ class IntakeOptions:
     split: bool = True
     #: for templates with a thinking switch; None is off
     think: bool | None = None
+    #: embed: what becomes of a text over the model's max_seq_length, see `pieces.LONG`; empty for chunk, and for
+    #: error in OpenAI batch lines, whose answers have one vector a text
+    long: str = ""
+    #: embed: of the numbers in a vector, float32 or float16
+    dtype: str = "float32"
+    #: embed: numbers in a vector, where the model declares that fewer may do; 0 for all
+    dimensions: int = 0
+    #: embed: name of the model's prompt that is put before each text; None for its default
+    prompt_name: str | None = None
     #: ISO date that templates are told when they ask for one; empty for today
     today: str = ""

@@ -35,6 +35,8 @@ class Prompt:
     tokens: bytes = b""
     #: the text inside a task's template, which may be cut into parts; None for anything else
     document: str | None = None
+    #: embed: one text may become several vectors unless the command says otherwise
+    may_split: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,12 @@ def task_template(options: IntakeOptions) -> TextTemplate | None:
 class Prompts:
     """Makes the prompts of one job's requests."""
 
-    def __init__(self, options: IntakeOptions, chat: ChatTemplate | None, vocabulary: int) -> None:
+    def __init__(
+        self, options: IntakeOptions, chat: ChatTemplate | None, vocabulary: int, embed_after: str | None = None
+    ) -> None:
+        """`embed_after` is what the model wants before each text that is embedded; None where none is."""
         self._chat = chat
+        self._embed_after = embed_after
         self._think = bool(options.think)
         self._system: list[Message] = [] if options.system is None else [{"role": "system", "content": options.system}]
         self._template = task_template(options)
@@ -92,6 +98,8 @@ class Prompts:
 
     def of(self, raw: RawRequest) -> list[Prompt]:
         """The prompts of `raw`, one a row; RequestError when one cannot be made."""
+        if self._embed_after is not None:
+            return [self._to_embed(text, raw) for text in raw.content.texts or raw.content.prompts]
         if raw.content.messages:
             return [Prompt(text=self._render(self._with_template(raw.content.messages)))]
         if raw.content.texts:
@@ -124,6 +132,11 @@ class Prompts:
         if self._system and not any(message["role"] == "system" for message in messages):
             messages = [*self._system, *messages]
         return self._chat.render(messages, think=self._think)
+
+    def _to_embed(self, text: str | tuple[int, ...], raw: RawRequest) -> Prompt:
+        if not isinstance(text, str):
+            return self._raw(text)
+        return Prompt(text=f"{self._embed_after}{text}", special=True, document=text, may_split=not raw.url)
 
     def _raw(self, prompt: str | tuple[int, ...]) -> Prompt:
         if isinstance(prompt, str):

@@ -30,6 +30,19 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Which piece of which text of its request a row is; rows that are the whole of their text have none."""
+
+    #: the text's number in the request, from 0
+    text: int
+    #: the piece is [start, end) of the text, characters
+    start: int
+    end: int
+    #: the rest of the text is left out, which has so many tokens in all; 0 where other rows have the rest
+    cut_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewRow:
     """A computation as intake makes it."""
 
@@ -39,6 +52,8 @@ class NewRow:
     tokens: bytes
     max_tokens: int
     sampling: Sampling
+    #: of a piece of a text that is embedded
+    place: Place | None = None
 
     @property
     def length(self) -> int:
@@ -109,6 +124,8 @@ class OpenRow:
     max_tokens: int
     #: the ledger's id of its sampling group
     sampling: int
+    #: the job it was taken from the pool for, 0 in a pool
+    job: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +192,9 @@ class Part:
     output_tokens: int
     #: what a thinking model wrote before its answer
     reasoning: str = ""
+    #: of a text that is embedded, see `RowResult.vector`; empty where vectors were not asked for
+    vector: bytes = b""
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from coordinator.formats import Record
 from coordinator.ids import batch_id, flat_id, id_field_of, makes_id
 from coordinator.jsonl import dump
 from coordinator.options import IntakeOptions
+from coordinator.raw_prompts import read_prompts
 from coordinator.records import Source
 from fleet.errors import RequestError
 from fleet.job import Task
@@ -26,12 +27,22 @@ _CONTENT_FIELDS = {
     Task.GENERATE: ("messages", "prompt", "text"),
     Task.SUMMARIZE: ("text", "prompt", "messages"),
     Task.CLASSIFY: ("text", "prompt", "messages"),
+    Task.EMBED: ("text", "input", "prompt", "messages"),
 }
-_VERBS = {Task.GENERATE: "complete", Task.SUMMARIZE: "summarize", Task.CLASSIFY: "classify"}
+_VERBS = {
+    Task.GENERATE: "complete",
+    Task.SUMMARIZE: "summarize",
+    Task.CLASSIFY: "classify",
+    Task.EMBED: "embed",
+}
 
 _KNOWN = fields.SAMPLING | fields.HARMLESS | fields.NEUTRAL.keys()
 #: Fields of a body that are understood, by url.
-_KNOWN_IN_BODY = {CHAT_URL: _KNOWN | {"messages"}, COMPLETIONS_URL: _KNOWN | {"prompt"}}
+_KNOWN_IN_BODY = {
+    CHAT_URL: _KNOWN | {"messages"},
+    COMPLETIONS_URL: _KNOWN | {"prompt"},
+    EMBEDDINGS_URL: fields.HARMLESS | fields.NEUTRAL.keys() | {"input", "dimensions", fields.ENCODING_FORMAT},
+}
 _KNOWN_IN_LINE = frozenset({"custom_id", "method", "url", "body"})
 
 
@@ -108,12 +119,14 @@ def parse(record: Record, ordinal: int, options: IntakeOptions, notices: Counter
 
 def _parse_openai(record: Record, custom_id: str, options: IntakeOptions, notices: Counter[str]) -> RawRequest:
     line: Mapping[str, Any] = record.value
-    body = _body(line)
+    body = _body(line, options)
     url = line["url"]
     _notice_unknown(line, _KNOWN_IN_LINE, notices)
     _notice_unknown(body, _KNOWN_IN_BODY[url], notices)
     _notice_model(body, options, notices)
     fields.check_neutral(body)
+    if url == EMBEDDINGS_URL:
+        return _embedding(record, custom_id, body)
     return RawRequest(
         custom_id=custom_id,
         source=record.source,
@@ -123,16 +136,15 @@ def _parse_openai(record: Record, custom_id: str, options: IntakeOptions, notice
     )
 
 
-def _body(line: Mapping[str, Any]) -> Mapping[str, Any]:
+def _body(line: Mapping[str, Any], options: IntakeOptions) -> Mapping[str, Any]:
     missing = [name for name in ("method", "url", "body") if line.get(name) is None]
     if missing:
         raise RequestError(f"{' and '.join(missing)} missing")
     if line["method"] != "POST":
         raise wrong("method", line["method"], '"POST"')
-    if line["url"] == EMBEDDINGS_URL:
-        raise RequestError("embeddings are not yet done here")
-    if line["url"] not in (CHAT_URL, COMPLETIONS_URL):
-        raise wrong("url", line["url"], f"{CHAT_URL} or {COMPLETIONS_URL}")
+    urls = (EMBEDDINGS_URL,) if options.task is Task.EMBED else (CHAT_URL, COMPLETIONS_URL)
+    if line["url"] not in urls:
+        raise wrong("url", line["url"], f"{' or '.join(urls)} for {options.task}")
     if not isinstance(line["body"], dict):
         raise wrong("body", line["body"], "an object")
     return line["body"]
@@ -147,27 +159,25 @@ def _chat(body: Mapping[str, Any], options: IntakeOptions) -> Content:
 def _completion(body: Mapping[str, Any], options: IntakeOptions) -> Content:
     if "prompt" not in body:
         raise RequestError("body.prompt is missing")
-    prompts = read_prompts(body["prompt"])
+    prompts = read_prompts(body["prompt"], "prompt", _VERBS[Task.GENERATE])
     if options.task is Task.GENERATE:
         return Content(prompts=prompts)
     texts = tuple(_text(prompt, "prompt", options) for prompt in prompts)
     return Content(texts=texts)
 
 
-def read_prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
-    """The prompts of a completions body: a text, texts, token ids, or lists of token ids."""
-    items: list[Any] = value if isinstance(value, list) else [value]
-    if _are_ids(value):
-        return (tuple(items),)
-    if not items or not (all(isinstance(item, str) for item in items) or all(map(_are_ids, items))):
-        raise wrong("prompt", value, "a text, a list of texts, a list of token ids, or a list of such lists")
-    if any(isinstance(item, str) and not item for item in items):
-        raise RequestError("prompt is empty: nothing to complete")
-    return tuple(item if isinstance(item, str) else tuple(item) for item in items)
-
-
-def _are_ids(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
+def _embedding(record: Record, custom_id: str, body: Mapping[str, Any]) -> RawRequest:
+    if "input" not in body:
+        raise RequestError("body.input is missing")
+    written = fields.encoding_format(body)
+    return RawRequest(
+        custom_id=custom_id,
+        source=record.source,
+        content=Content(prompts=read_prompts(body["input"], "input", _VERBS[Task.EMBED])),
+        settings=fields.embedding_settings(body),
+        extra="" if written == fields.ENCODING_FORMATS[0] else dump({fields.ENCODING_FORMAT: written}),
+        url=EMBEDDINGS_URL,
+    )
 
 
 def _notice_unknown(body: Mapping[str, Any], known: frozenset[str], notices: Counter[str]) -> None:
@@ -199,6 +209,8 @@ def _content_field(record: Record, options: IntakeOptions) -> str:
 
 def _is_body(record: Record, field: str, options: IntakeOptions) -> bool:
     """Whether a flat object's other fields can be sampling settings, as in an OpenAI body."""
+    if options.task is Task.EMBED:
+        return False
     return field in ("messages", "prompt") and record.text_field is None and options.text_field is None
 
 
@@ -209,7 +221,7 @@ def _parse_flat(record: Record, custom_id: str, options: IntakeOptions, notices:
     if is_body:
         _notice_model(value, options, notices)
         fields.check_neutral(value)
-    if field == "messages" and is_body:
+    if field == "messages" and record.text_field is None and options.text_field is None:
         content = _of_messages(value[field], options)
     else:
         content = Content(texts=(_text(value[field], field, options),))

@@ -63,6 +63,27 @@ class Tokens:
             starts.extend([start + offset for offset, _ in encoding.offsets])
         return starts
 
+    def starts_of(self, texts: Sequence[str]) -> list[array[int]]:
+        """`starts` of each text, on all cores."""
+        found: list[array[int]] = []
+        for batch in _batches(texts):
+            if len(batch) == 1:
+                found.append(self.starts(batch[0]))
+                continue
+            encodings = self._tokenizer.encode_batch(batch, add_special_tokens=False)
+            found += [array("I", [offset for offset, _ in encoding.offsets]) for encoding in encodings]
+        return found
+
+    def first(self, texts: Sequence[str], limit: int) -> list[tuple[bytes, int]]:
+        """The first `limit` token ids of each raw text, special ones included, and the character where they end."""
+        cutting = Tokenizer.from_str(self._tokenizer.to_str())
+        cutting.enable_truncation(limit)
+        found: list[tuple[bytes, int]] = []
+        for batch in _batches(texts):
+            encodings = cutting.encode_batch(batch, add_special_tokens=True)
+            found += [(pack(e.ids), max((end for _, end in e.offsets), default=0)) for e in encodings]
+        return found
+
 
 def pack(ids: Sequence[int]) -> bytes:
     """Token ids as uint32, little endian."""

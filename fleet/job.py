@@ -16,6 +16,7 @@ class Task(StrEnum):
     GENERATE = "generate"
     SUMMARIZE = "summarize"
     CLASSIFY = "classify"
+    EMBED = "embed"
 
 
 class JobState(StrEnum):

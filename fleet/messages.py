@@ -49,7 +49,7 @@ class RowWork:
     key: bytes
     #: prompt after the shard's prefix, uint32 little endian, never empty
     tokens: bytes
-    #: new tokens at most, >= 1
+    #: new tokens at most, >= 1; 0 where the row is embedded
     max_tokens: int
 
 
