@@ -47,6 +47,18 @@ class Lease:
     ttl_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLine:
+    """One queue as RQ has it."""
+
+    queue: str
+    #: shards that no agent has taken, and those it is just taking
+    waiting: int
+    taking: int
+    #: shards by registry: those an agent works on, failed ones, ...
+    registries: dict[str, int]
+
+
 class Dispatch:
     """One client of the broker; raises BrokerError when the broker cannot be reached."""
 
@@ -116,6 +128,33 @@ class Dispatch:
         if not isinstance(beat, Beat):
             raise DecodeError(f"the lease of {worker} holds a {type(beat).__name__}")
         return Lease(beat=beat, ttl_ms=ttl_ms)
+
+    def beats(self) -> list[Beat]:
+        """The last beat of every worker that has a lease, for looking only."""
+        with _translated():
+            found: Any = self._redis.mget(sorted(self._redis.scan_iter(match=keys.lease("*"))) or [keys.lease("")])
+        messages = [codec.decode(data) for data in found if data is not None]
+        return [message for message in messages if isinstance(message, Beat)]
+
+    def queues(self) -> list[QueueLine]:
+        """Every queue with what its registries hold. Unlike `rq info`, which cleans them, it only reads."""
+        with _translated():
+            found: Any = self._redis.smembers(Queue.redis_queues_keys)
+            names = sorted(key.decode().removeprefix(Queue.redis_queue_namespace_prefix) for key in found)
+            return [self._queue_line(name) for name in names]
+
+    def _queue_line(self, name: str) -> QueueLine:
+        queue = self._queue(name)
+        registries = _REGISTRIES.split("|")[:-1]
+        with self._redis.pipeline() as pipeline:
+            pipeline.llen(queue.key)
+            pipeline.llen(queue.intermediate_queue_key)
+            for registry in registries:
+                pipeline.zcard(f"{RQ_KEY_PREFIX}:{registry}:{name}")
+            waiting, taking, *held = pipeline.execute()
+        return QueueLine(
+            queue=name, waiting=waiting, taking=taking, registries=dict(zip(registries, held, strict=True))
+        )
 
     def results(self, worker: str, count: int) -> list[tuple[str, Message]]:
         """The oldest `count` entries the worker wrote; they stay until `delete`. One that is no message is

@@ -188,12 +188,16 @@ def left(eta_s: tuple[float, float] | None) -> str:
     return f"{soonest} {unit}" if soonest == latest else f"{soonest}-{latest} {unit}"
 
 
-def _costs(snapshot: FleetSnapshot, tariff: Tariff | None) -> list[str]:
-    """A token costs the same in whichever job: what all draw, over what all make."""
+def cost_per_million(snapshot: FleetSnapshot, tariff: Tariff | None) -> float | None:
+    """A token costs the same in whichever job: what all Macs at work draw, over what they make."""
     working = [mac for mac in snapshot.macs if mac.state in AT_WORK]
-    cost = (
-        tariff.cost_per_million([mac.name for mac in working], sum(m.output_tps for m in working)) if tariff else None
-    )
+    if tariff is None:
+        return None
+    return tariff.cost_per_million([mac.name for mac in working], sum(mac.output_tps for mac in working))
+
+
+def _costs(snapshot: FleetSnapshot, tariff: Tariff | None) -> list[str]:
+    cost = cost_per_million(snapshot, tariff)
     return ["" if cost is None or not job.output_tps else money(cost) for job in snapshot.jobs]
 
 

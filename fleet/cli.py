@@ -25,6 +25,7 @@ class Command:
 
 COMMANDS = {
     "run": Command("coordinator.commands.run", "run a backlog on this machine and write every answer to a file"),
+    "status": Command("coordinator.commands.status", "show the fleet: jobs, Macs, and what happened lately"),
     "jobs": Command("coordinator.commands.jobs", "list the jobs recorded in the state folder"),
     "results": Command("coordinator.commands.results", "write the answers a job has so far"),
     "cancel": Command("coordinator.commands.cancel", "stop working on a job; what it has is kept"),
@@ -37,8 +38,8 @@ EPILOG = """\
 start here:  fleet demo
              fleet run generate prompts.jsonl -m MODEL -o answers.jsonl
 
-exit codes:  0 ok, 1 error, 2 usage, 3 finished with failed requests, 6 no worker could be kept alive,
-             130 interrupted (says how to go on)
+exit codes:  0 ok, 1 error, 2 usage, 3 finished with failed requests, 5 no coordinator,
+             6 no worker could be kept alive, 130 interrupted (says how to go on)
 """
 
 

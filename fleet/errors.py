@@ -47,6 +47,12 @@ class BrokerError(FleetError):
     """Raised when the broker cannot be started or reached."""
 
 
+class NoCoordinatorError(FleetError):
+    """Raised when no fleet is found; the text lists what names one."""
+
+    exit_code = Exit.NO_COORDINATOR
+
+
 class NoWorkersError(FleetError):
     """Raised when no worker is left that could run what is open."""
 
