@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from zeroconf import InterfaceChoice, IPVersion, ServiceInfo, ServiceListener, Zeroconf
 
-from fleet.addresses import dual_stack, own, worth_trying
 from fleet.beacon import Beacon
+from fleet.interfaces import dual_stack, own, worth_trying
 from fleet.presence import COORDINATOR, TTL_S, WANTED_DIGITS, WORKER, CoordinatorCard, WorkerCard, instance, label
 
 #: How long the records of a worker that was named may take to come, milliseconds.

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fleet.addresses import Address, ips, own
+from fleet.interfaces import OwnAddress, ips, own
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Beacon:
         *,
         open_air: Callable[[], Air],
         describe: Describe,
-        addresses: Callable[[], tuple[Address, ...]] = own,
+        addresses: Callable[[], tuple[OwnAddress, ...]] = own,
     ) -> None:
         self._full_name = full_name
         self._text = text

@@ -36,7 +36,7 @@ DOORS = {
     "rich": r"coordinator\..+",
     "matplotlib": r"worker\.plot",
     "zeroconf": r"coordinator\.discovery|worker\.discover",
-    "ifaddr": r"fleet\.addresses",
+    "ifaddr": r"fleet\.interfaces",
 }
 
 #: Where a process starts that must never load MLX; the coordinator's modules all count besides.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
-from fleet.messages import Beat, Cancel, Message, SetCap, Shard, Stop
-from worker.holding import Decision, Held, Holding, ModelRef
+from fleet.messages import Beat, Cancel, Host, Message, SetCap, Shard, Stop
+from worker.held import Decision, Held, ModelRef
+from worker.holding import Holding
 from worker.outbox import Letter, Outbox
 
 #: Takes a message for the engine without blocking.
@@ -16,9 +18,10 @@ Post = Callable[[Message], None]
 class Desk:
     """Every event of a worker passes here; nothing here blocks but the waits."""
 
-    def __init__(self, worker: str, nonce: str, *, cap: int = 0) -> None:
+    def __init__(self, worker: str, nonce: str, *, cap: int = 0, host: Host | None = None) -> None:
         self.worker = worker
         self.nonce = nonce
+        self._host = host or Host()
         self._holding = Holding(cap=cap)
         self._outbox = Outbox(nonce)
         #: of each held shard: how many reports were put when its last row ended
@@ -105,6 +108,11 @@ class Desk:
                 case _:
                     pass  # others have no meaning here
 
+    def pause(self, reason: str) -> None:
+        """Takes no work while there is a reason; an empty one ends it."""
+        with self._changed:
+            self._follow(self._holding.pause(reason))
+
     def drop(self, shard_id: str) -> None:
         """The coordinator took a held shard away."""
         with self._changed:
@@ -121,7 +129,8 @@ class Desk:
         """What the lease should say now."""
         with self._changed:
             self._told = self._news()
-            return self._holding.beat(worker=self.worker, nonce=self.nonce, epoch=self._epoch)
+            beat = self._holding.beat(worker=self.worker, nonce=self.nonce, epoch=self._epoch)
+        return replace(beat, host=self._host)
 
     def await_news(self, timeout_s: float) -> None:
         """Waits, but not when the last beat is no longer true in more than its counts."""
@@ -214,7 +223,7 @@ class Desk:
     def _news(self) -> object:
         holding = self._holding
         final = holding.figures if not holding.shard_of else None  # counts are news once nothing follows soon
-        return (tuple(holding.shards), holding.state(), holding.ready, final)
+        return (tuple(holding.shards), holding.state(), holding.paused, holding.ready, final)
 
     def _has_room(self) -> bool:
         return self._holding.wants_more() and not self._outbox.full

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from zeroconf import Error, InterfaceChoice, IPVersion, ServiceInfo, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from fleet.addresses import dual_stack, own, worth_trying
 from fleet.beacon import Beacon
 from fleet.errors import FleetError
+from fleet.interfaces import dual_stack, own, worth_trying
 from fleet.messages import Host
 from fleet.presence import (
     COORDINATOR,

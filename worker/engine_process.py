@@ -16,7 +16,7 @@ from pathlib import Path
 from fleet.errors import DecodeError
 from fleet.messages import Message
 from fleet.pids import record
-from worker.holding import ModelRef
+from worker.held import ModelRef
 from worker.link import Link
 
 #: How long a child may take to end once its link is closed, seconds.

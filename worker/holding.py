@@ -17,50 +17,16 @@ from fleet.messages import (
     Ready,
     Refused,
     Returned,
-    RowResult,
     SetCap,
     Shard,
     WorkerState,
 )
+from worker.held import Decision, Held, ModelRef, Report
 
 #: Engines of one model that may end in a row without having begun a row; then its rows are given back.
 MAX_FAILURES = 3
 #: The cap reckoned with until an engine has said its own.
 PROVISIONAL_CAP = 16
-
-Report = RowResult | Crashed | Returned
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRef:
-    """The model a shard needs."""
-
-    model: str
-    model_hash: str
-
-    @classmethod
-    def of(cls, shard: Shard) -> ModelRef:
-        """That of `shard`."""
-        return cls(model=shard.model, model_hash=shard.model_hash)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What follows from an event."""
-
-    to_engine: tuple[Message, ...] = ()
-    to_coordinator: tuple[Report, ...] = ()
-
-
-@dataclass(slots=True, kw_only=True)
-class Held:
-    """A shard from its taking until the coordinator has all its results."""
-
-    shard: Shard
-    #: its rows without an outcome; empty is done
-    owed: set[int]
-    #: True while the present engine has its rows
-    given: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +36,8 @@ class Holding:
     #: rows decoding together at most, as the coordinator asked; 0 is the engine's own choice
     cap: int = 0
     stopping: bool = False
+    #: why no work is taken for now, in a word; empty while it is
+    paused: str = ""
     #: by shard id, in order of arrival
     shards: dict[str, Held] = field(default_factory=dict)
     #: shard of each owed row
@@ -91,9 +59,9 @@ class Holding:
     # -- from the queue and the coordinator --------------------------------------------------------
 
     def take(self, shard: Shard) -> Decision:
-        """A shard from the queue; one taken after `stop` goes straight back."""
+        """A shard from the queue; one taken after `stop` or in a pause goes straight back."""
         ids = {row.id for row in shard.rows}
-        if self.stopping:
+        if self.stopping or self.paused:
             self.shards[shard.id] = Held(shard=shard, owed=set())
             return Decision(to_coordinator=(Returned(rows=tuple(sorted(ids))),))
         computing = {row for row in ids if row in self.shard_of and self.shards[self.shard_of[row]].given}
@@ -124,9 +92,12 @@ class Holding:
     def stop(self) -> Decision:
         """Takes no more, gives back what only waits; rows in the batch go on."""
         self.stopping = True
-        rest = tuple(sorted(self.shard_of.keys() - self.inside.keys()))
-        decision = self.cancel(rest)
-        return replace(decision, to_coordinator=(Returned(rows=rest),)) if rest else decision
+        return self._give_back()
+
+    def pause(self, reason: str) -> Decision:
+        """The same for as long as there is a reason; an empty one ends it."""
+        self.paused = reason
+        return self._give_back() if reason else Decision()
 
     # -- from the engine ---------------------------------------------------------------------------
 
@@ -195,14 +166,19 @@ class Holding:
     def wants_more(self) -> bool:
         """True while the rows that wait would not fill the batch anew: equal rows may all end in one step."""
         low_water = self._cap_in_force() or PROVISIONAL_CAP
-        return not self.stopping and self.waiting < low_water
+        return not self.stopping and not self.paused and self.waiting < low_water
 
     def wanted(self) -> ModelRef | None:
-        """The model an engine should have now: another one's turn comes when nothing is owed by the present one."""
+        """The model an engine should have now: another one's turn comes when nothing is owed by the present one.
+
+        None in a pause once nothing is owed: the owner of the machine has its memory back.
+        """
         if any(held.given and held.owed for held in self.shards.values()):
             return self.model
         oldest = next((held.shard for held in self.shards.values() if held.owed), None)
-        return ModelRef.of(oldest) if oldest is not None else self.model
+        if oldest is not None:
+            return ModelRef.of(oldest)
+        return None if self.paused else self.model
 
     def done(self) -> list[str]:
         """Ids of the shards that owe nothing."""
@@ -217,6 +193,8 @@ class Holding:
         """In a word."""
         if self.stopping:
             return WorkerState.STOPPING
+        if self.paused:
+            return WorkerState.PAUSED
         if self.ready is None and (self.model is not None or self.shard_of):
             return WorkerState.LOADING
         if self.pulse is not None and self.pulse.measuring:
@@ -239,6 +217,7 @@ class Holding:
             engine=self.ready,
             figures=self.figures,
             pace=self.pulse.pace if self.pulse else 0.0,
+            note=self.paused,
         )
 
     def validate(self) -> None:
@@ -251,6 +230,11 @@ class Holding:
             assert not held.given or self.ready is not None, "rows are given to a loaded engine only"
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _give_back(self) -> Decision:
+        rest = tuple(sorted(self.shard_of.keys() - self.inside.keys()))
+        decision = self.cancel(rest)
+        return replace(decision, to_coordinator=(Returned(rows=rest),)) if rest else decision
 
     def _give(self) -> tuple[Shard, ...]:
         """Shards for the engine, in order of arrival, up to the first that needs another model."""

@@ -10,7 +10,7 @@ from fleet.config import STALL_S
 from fleet.messages import Message, Ready
 from worker.desk import Desk
 from worker.engine_process import Ended, EngineProcess
-from worker.holding import ModelRef
+from worker.held import ModelRef
 
 log = logging.getLogger(__name__)
 

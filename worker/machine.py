@@ -1,16 +1,36 @@
-"""This machine, as far as it decides how fast a model runs. Imports no mlx."""
+"""This machine: its name for people, its memory, and what decides how fast a model runs. Imports no mlx."""
 
 from __future__ import annotations
 
 import os
 import platform
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-#: How long macOS may take to name its chip, seconds.
+from fleet import __version__
+from fleet.messages import Host
+
+#: How long macOS may take to answer a question about itself, seconds.
 _ASK_S = 5.0
+
+
+def host(name: str = "") -> Host:
+    """What this machine is to the fleet; `name` is a person's choice for it."""
+    return Host(name=name or own_name(), chip=chip(), memory_bytes=memory_bytes(), version=__version__)
+
+
+def own_name() -> str:
+    """As its owner named it."""
+    named = ask(["/usr/sbin/scutil", "--get", "ComputerName"]) if sys.platform == "darwin" else ""
+    return named or socket.gethostname().partition(".")[0] or "mac"
+
+
+def memory_bytes() -> int:
+    """Of the whole machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def describe(device: str, env: Mapping[str, str]) -> str:
@@ -30,7 +50,10 @@ def describe(device: str, env: Mapping[str, str]) -> str:
 
 def chip() -> str:
     """The processor's name, or its architecture where it has none."""
-    name = _mac_chip() if sys.platform == "darwin" else linux_chip(_read(Path("/proc/cpuinfo")))
+    if sys.platform == "darwin":
+        name = ask(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"])
+    else:
+        name = linux_chip(read(Path("/proc/cpuinfo")))
     return name or platform.machine()
 
 
@@ -42,22 +65,18 @@ def linux_chip(cpuinfo: str) -> str:
     return ""
 
 
-def _mac_chip() -> str:
+def ask(command: Sequence[str]) -> str:
+    """What a program of the system says, empty when it fails or is not there."""
     try:
-        told = subprocess.run(
-            ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"],
-            capture_output=True,
-            text=True,
-            timeout=_ASK_S,
-            check=True,
-        )
+        told = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=True, errors="replace")
     except (OSError, subprocess.SubprocessError):
         return ""
     return told.stdout.strip()
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
+    """A file of the system, empty when it cannot be read."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""

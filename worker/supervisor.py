@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +21,7 @@ import redis
 
 from fleet import leash
 from fleet.config import StateDir
-from fleet.messages import Stop
+from fleet.messages import Host, Stop
 from worker.agent import Agent, Tickets
 from worker.blas import engine_environment
 from worker.client import AGAIN_S, connect
@@ -29,6 +30,8 @@ from worker.desk import Desk
 from worker.engine_process import Launch, default_command
 from worker.heartbeat import Heartbeat
 from worker.keeper import Keeper
+from worker.machine import host
+from worker.pauses import Conditions, Pauses, conditions
 from worker.pump import Pump
 
 log = logging.getLogger(__name__)
@@ -47,17 +50,29 @@ URL_VARIABLE = "FLEET_REDIS_URL"
 class Supervisor:
     """Wires the threads together and ends them in order."""
 
-    def __init__(self, url: str, worker: str, launch: Launch, *, cap: int = 0) -> None:
+    def __init__(
+        self,
+        url: str,
+        worker: str,
+        launch: Launch,
+        *,
+        cap: int = 0,
+        host: Host | None = None,
+        look: Callable[[], Conditions] | None = None,
+        works_on_battery: bool = False,
+    ) -> None:
+        """`look`, where it is given, tells what may pause this worker."""
         self._nonce = secrets.token_hex(4)
         self._client = connect(url)
         self._url = url
-        self._desk = Desk(worker, self._nonce, cap=cap)
+        self._desk = Desk(worker, self._nonce, cap=cap, host=host)
         self._tickets = Tickets()
         self._agent: Agent | None = None
         self._heartbeat = Heartbeat(self._desk, self._tickets, self._client)
         self._pump = Pump(self._desk, self._tickets, self._client, lambda: self._agent)
         self._control = Control(self._desk, self._client)
         self._keeper = Keeper(self._desk, launch)
+        self._pauses = Pauses(self._desk, look, works_on_battery=works_on_battery) if look else None
         #: a signal's number, or None when all is wound down
         self._events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._status = 0
@@ -74,6 +89,8 @@ class Supervisor:
             ("agent", self._work),
         ):
             self._thread(name, work)
+        if self._pauses is not None:
+            self._thread("pauses", self._pauses.run)
         stops = 0
         while (event := self._events.get()) is not None:
             stops += 1
@@ -176,7 +193,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         memory_bytes=args.memory,
         environment=engine_environment,
     )
-    supervisor = Supervisor(url, args.worker_id, launch, cap=args.cap)
+    supervisor = Supervisor(
+        url,
+        args.worker_id,
+        launch,
+        cap=args.cap,
+        host=host(args.name),
+        look=partial(conditions, state.root) if args.pause else None,
+        works_on_battery=args.on_battery,
+    )
     leash.hold(last=supervisor.kill_engine)
     return supervisor.run()
 
@@ -189,6 +214,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine-command", type=json.loads, metavar="JSON", help="program and first arguments")
     parser.add_argument("--cap", type=int, default=0, help="rows decoding together at most, 0: the engine chooses")
     parser.add_argument("--memory", type=int, default=0, metavar="BYTES", help="what the engine may use, 0: it chooses")
+    parser.add_argument("--name", default="", help="what people call this machine, its own name when not given")
+    parser.add_argument(
+        "--pause", action="store_true", help="rest on battery, in heat, short of memory, and on request"
+    )
+    parser.add_argument("--on-battery", action="store_true", help="with --pause: work on battery all the same")
     return parser
 
 

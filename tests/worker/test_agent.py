@@ -21,7 +21,7 @@ from worker.client import connect
 from worker.control import Control
 from worker.desk import Desk
 from worker.heartbeat import Heartbeat
-from worker.holding import ModelRef
+from worker.held import ModelRef
 from worker.pump import Pump
 
 READY = Ready(model_hash="h", cap=4, kv_bytes=1, budget_bytes=1, context_tokens=1)

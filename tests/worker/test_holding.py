@@ -22,7 +22,8 @@ from fleet.messages import (
     Shard,
     WorkerState,
 )
-from worker.holding import MAX_FAILURES, PROVISIONAL_CAP, Holding, ModelRef
+from worker.held import ModelRef
+from worker.holding import MAX_FAILURES, PROVISIONAL_CAP, Holding
 
 READY = Ready(model_hash="h", cap=4, kv_bytes=1, budget_bytes=1, context_tokens=1)
 
@@ -319,3 +320,29 @@ def test_a_cap_that_the_engine_changes_is_the_one_reckoned_with(holding):
     assert holding.heard(replace(READY, cap=9)).to_engine == ()
     assert holding.wants_more()
     assert holding.beat(worker="w", nonce="n", epoch="e").engine.cap == 9
+
+
+def test_a_pause_lets_the_batch_finish_returns_the_rest_and_lets_the_engine_go(holding):
+    holding.take(shard(1, [1, 2, 3]))
+    loaded(holding)
+    holding.heard(Admitted(rows=(1,)))
+    decision = holding.pause("battery")
+    assert decision.to_engine == (Cancel(rows=(2, 3)),)
+    assert decision.to_coordinator == (Returned(rows=(2, 3)),)
+    assert not holding.wants_more()
+    assert holding.take(shard(2, [9])).to_coordinator == (Returned(rows=(9,)),)
+    beat = holding.beat(worker="w", nonce="n", epoch="e")
+    assert (beat.state, beat.note, beat.running) == (WorkerState.PAUSED, "battery", ((1, 0),))
+    assert holding.wanted() == ModelRef(model="m", model_hash="h"), "one row is in the batch"
+    holding.heard(finished(1))
+    assert holding.wanted() is None
+    assert sorted(holding.done()) == ["w-1", "w-2"]
+
+
+def test_after_a_pause_work_goes_on(holding):
+    holding.pause("heat")
+    assert holding.pause("").to_coordinator == ()
+    assert holding.state() is WorkerState.IDLE
+    assert holding.wants_more()
+    holding.take(shard(1, [1]))
+    assert [given.id for given in loaded(holding).to_engine] == ["w-1"]

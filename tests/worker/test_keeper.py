@@ -13,7 +13,7 @@ from fleet.job import Sampling
 from fleet.messages import Cancel, Crashed, Finished, Ready, Returned, RowWork, Shard
 from worker.desk import Desk
 from worker.engine_process import Ended, Launch, ended_in_words
-from worker.holding import ModelRef
+from worker.held import ModelRef
 from worker.keeper import Keeper
 
 FAKE_ENGINE = Path(__file__).parents[1] / "fake_engine.py"

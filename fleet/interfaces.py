@@ -1,4 +1,4 @@
-"""The addresses of this machine, and the order in which another machine's are worth trying."""
+"""The addresses of this machine's interfaces, and the order in which another machine's are worth trying."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import ifaddr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """One address of one interface."""
+class OwnAddress:
+    """One address of one interface of this machine."""
 
     #: without a scope
     ip: str
@@ -23,10 +23,10 @@ class Address:
     prefix: int
 
 
-def own() -> tuple[Address, ...]:
+def own() -> tuple[OwnAddress, ...]:
     """Those of this machine, sorted; loopback only where there is no other."""
     found = [
-        Address(ip=ip.ip if isinstance(ip.ip, str) else ip.ip[0], index=adapter.index or 0, prefix=ip.network_prefix)
+        OwnAddress(ip=ip.ip if isinstance(ip.ip, str) else ip.ip[0], index=adapter.index or 0, prefix=ip.network_prefix)
         for adapter in ifaddr.get_adapters()
         for ip in adapter.ips
     ]
@@ -34,12 +34,12 @@ def own() -> tuple[Address, ...]:
     return tuple(sorted(outward or found, key=lambda address: (address.index, address.ip)))
 
 
-def ips(addresses: Iterable[Address]) -> list[str]:
+def ips(addresses: Iterable[OwnAddress]) -> list[str]:
     """What others may be told: each ip once."""
     return list(dict.fromkeys(address.ip for address in addresses))
 
 
-def worth_trying(told: Iterable[str], mine: Sequence[Address]) -> tuple[str, ...]:
+def worth_trying(told: Iterable[str], mine: Sequence[OwnAddress]) -> tuple[str, ...]:
     """The addresses `told` of another machine, most promising first, none left out.
 
     A link-local IPv6 address means nothing without the interface it is on, so one that came without is tried on each.
@@ -59,12 +59,7 @@ def dual_stack() -> bool:
     return True
 
 
-def with_port(ip: str, port: int) -> str:
-    """`host:port`, as a person types it."""
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-
-
-def _scoped(text: str, mine: Sequence[Address]) -> list[str]:
+def _scoped(text: str, mine: Sequence[OwnAddress]) -> list[str]:
     ip = ipaddress.ip_address(text)
     if not isinstance(ip, ipaddress.IPv6Address) or not ip.is_link_local or ip.scope_id:
         return [text]
@@ -72,7 +67,7 @@ def _scoped(text: str, mine: Sequence[Address]) -> list[str]:
     return [f"{text}%{index}" for index in links]
 
 
-def _rank(text: str, mine: Sequence[Address]) -> int:
+def _rank(text: str, mine: Sequence[OwnAddress]) -> int:
     """Lower is better: the same network, then what a router might reach, then a cable with nobody giving addresses."""
     ip = ipaddress.ip_address(text)
     if ip.is_link_local:
