@@ -196,7 +196,7 @@ class Ledger:
         level is done and has several parts: each needs `add_parts`.
         """
         with self._writing():
-            touch_rows(self._store, record_results(self._store, worker, results))
+            touch_rows(self._store, record_results(self._store, self._rows.samplings, worker, results))
             return settle(self._store)
 
     def crashed(self, rows: Sequence[int], alone: bool) -> list[int]:
@@ -247,11 +247,12 @@ class Ledger:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def answers(self, job: int) -> Iterator[Answer]:
-        """The job's requests in input order as they are at this moment, read beside any writing."""
+    def answers(self, job: int, *, vectors: bool = False) -> Iterator[Answer]:
+        """The job's requests in input order as they are at this moment, read beside any writing; `vectors` brings
+        those of texts that were embedded."""
         store = Store(self._state.ledger, write=False)
         try:
-            yield from stream_answers(store, job)
+            yield from stream_answers(store, job, vectors=vectors)
         finally:
             store.close()
 

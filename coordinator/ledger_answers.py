@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -9,12 +10,12 @@ from typing import Any
 
 from coordinator.ledger_schema import ORDINAL_BITS, first_request
 from coordinator.ledger_store import Store
-from coordinator.records import Answer, Part, Shape, Source
+from coordinator.records import Answer, Part, Place, Shape, Source
 from fleet.job import Finish, RequestState
 
 _ANSWERS = """
 SELECT q.id, coalesce(q.custom_id, q.repeated_id), i.path, q.line, q.state, q.error, q.extra, q.url, q.shape,
-    p.level = q.level, x.text, x.finish, x.input_tokens, x.output_tokens, x.reasoning
+    p.level = q.level, x.text, x.finish, x.input_tokens, x.output_tokens, x.reasoning, p.place, {vector}
 FROM request q
 CROSS JOIN input i ON i.id = q.input
 LEFT JOIN part p ON p.request = q.id
@@ -25,10 +26,11 @@ ORDER BY q.id, p.level, p.ordinal
 _ORDINAL = (1 << ORDINAL_BITS) - 1
 
 
-def stream_answers(store: Store, job: int) -> Iterator[Answer]:
-    """One moment's answers; a part of a request at a time is held in memory."""
+def stream_answers(store: Store, job: int, *, vectors: bool) -> Iterator[Answer]:
+    """One moment's answers, with their `vectors` or without; one request at a time is held in memory."""
+    query = _ANSWERS.replace("{vector}", "x.vector" if vectors else "NULL")
     with store.snapshot():
-        lines = store.stream(_ANSWERS, (first_request(job), first_request(job + 1)))
+        lines = store.stream(query, (first_request(job), first_request(job + 1)))
         for _, group in groupby(lines, key=itemgetter(0)):
             yield _answer(list(group))
 
@@ -46,10 +48,25 @@ def _answer(lines: list[tuple[Any, ...]]) -> Answer:
         url=url,
         shape=Shape(shape),
         parts=tuple(
-            Part(text=text, finish=Finish(finish), input_tokens=taken, output_tokens=made, reasoning=reasoning)
-            for latest, text, finish, taken, made, reasoning in done
+            Part(
+                text=text,
+                finish=Finish(finish),
+                input_tokens=taken,
+                output_tokens=made,
+                reasoning=reasoning,
+                vector=vector or b"",
+                place=_place(place),
+            )
+            for latest, text, finish, taken, made, reasoning, place, vector in done
             if latest
         ),
         input_tokens=sum(values[3] for values in done),
         output_tokens=sum(values[4] for values in done),
     )
+
+
+def _place(stored: str | None) -> Place | None:
+    if stored is None:
+        return None
+    text, start, end, cut_tokens = json.loads(stored)
+    return Place(text=text, start=start, end=end, cut_tokens=cut_tokens)

@@ -42,6 +42,11 @@ _BROKEN = (
         "I3: a row is done without a result, or has one without being done",
         "SELECT r.id, r.state FROM row r LEFT JOIN result x ON x.row = r.id WHERE (r.state = 1) <> (x.row IS NOT NULL)",
     ),
+    (
+        "I3: a row that embeds is done without a vector, or another with one",
+        "SELECT x.row FROM result x JOIN row r ON r.id = x.row JOIN sampling s ON s.id = r.sampling "
+        "WHERE (json_extract(s.json, '$.embedding') IS NULL) <> (x.vector IS NULL)",
+    ),
     ("I3: a result without its row", "SELECT row FROM result WHERE row NOT IN (SELECT id FROM row)"),
     (
         "I5: a quarantined row that crashed alone less than twice",

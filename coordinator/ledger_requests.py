@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import astuple
 
 from coordinator.ledger_rows import RowBook, Upserted
 from coordinator.ledger_schema import first_request
 from coordinator.ledger_settle import settle, touch_requests
 from coordinator.ledger_store import Store
-from coordinator.records import NewRequest, NewRow, OpenRow, Source
+from coordinator.records import NewRequest, NewRow, OpenRow, Place, Source
 from fleet.job import RequestState
 
 _INSERT = """
@@ -16,7 +18,7 @@ INSERT INTO request (id, job, custom_id, state, shape, input, line, url, extra, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, custom_id) DO NOTHING
 """
 _REPEATED = "UPDATE request SET repeated_id = ? WHERE id = ?"
-_INSERT_PART = "INSERT INTO part (request, level, ordinal, row) VALUES (?, ?, ?, ?)"
+_INSERT_PART = "INSERT INTO part (request, level, ordinal, row, place) VALUES (?, ?, ?, ?, ?)"
 _ADD_COUNTS = "UPDATE job SET requests = requests + ?, error = error + ? WHERE id = ?"
 
 #: Input files remembered by path.
@@ -60,7 +62,7 @@ class RequestBook:
     def add_level(self, job: int, request: int, level: int, rows: Sequence[NewRow]) -> list[OpenRow]:
         """Gives a REDUCE request its next level; its open rows."""
         upserted = self._rows.upsert(job, rows)
-        parts = [(request, level, ordinal, row) for ordinal, row in enumerate(upserted.ids)]
+        parts = [(request, level, ordinal, row, None) for ordinal, row in enumerate(upserted.ids)]
         self._store.run_many(_INSERT_PART, parts)
         self._store.run("UPDATE request SET level = ? WHERE id = ?", (level, request))
         touch_requests(self._store, [request])
@@ -71,7 +73,11 @@ class RequestBook:
         rows = [row for request in numbered.values() for row in request.rows]
         upserted = self._rows.upsert(job, rows)
         ids = iter(upserted.ids)
-        parts = [(i, 0, k, next(ids)) for i, request in numbered.items() for k in range(len(request.rows))]
+        parts = [
+            (i, 0, k, next(ids), _placed(row.place))
+            for i, request in numbered.items()
+            for k, row in enumerate(request.rows)
+        ]
         self._store.run_many(_INSERT_PART, parts)
         if upserted.ended:
             touch_requests(self._store, sorted({part[0] for part in parts if part[3] in upserted.ended}))
@@ -142,3 +148,7 @@ class RequestBook:
         while self._store.row("SELECT 1 FROM request WHERE job = ? AND custom_id = ?", (job, f"{taken}-{number}")):
             number += 1
         return f"{taken}-{number}"
+
+
+def _placed(place: Place | None) -> str | None:
+    return None if place is None else json.dumps(astuple(place), separators=(",", ":"))

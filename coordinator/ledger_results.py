@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
+from coordinator.ledger_rows import Samplings
 from coordinator.ledger_store import Store
-from fleet.job import Finish, RowState
+from coordinator.vectors import flaw
+from fleet.job import Embedding, Finish, RowState
 from fleet.messages import RowResult
 
 _INSERT = """
-INSERT INTO result (row, text, finish, input_tokens, output_tokens, reasoning, worker) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO result (row, text, finish, input_tokens, output_tokens, reasoning, vector, worker)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 _LATEST_TEXTS = """
 SELECT x.text FROM request q JOIN part p ON p.request = q.id AND p.level = q.level
@@ -19,13 +23,15 @@ JOIN result x ON x.row = p.row WHERE q.id = ? ORDER BY p.ordinal
 _THESE = "id IN (SELECT value FROM json_each(?))"
 
 
-def record_results(store: Store, worker: str, results: Sequence[RowResult]) -> list[int]:
-    """Records the first result of each open row and drops the others; the rows that ended with it."""
+def record_results(store: Store, samplings: Samplings, worker: str, results: Sequence[RowResult]) -> list[int]:
+    """Records the first result of each open row and drops the others; the rows that ended with it. A vector that is
+    none fails its row."""
     first: dict[int, RowResult] = {}
     for result in results:
         first.setdefault(result.id, result)
-    still_open = store.rows(f"SELECT id FROM row WHERE state = 0 AND {_THESE}", (json.dumps(list(first)),))
-    kept = [first[row] for (row,) in still_open]
+    still_open = store.rows(f"SELECT id, sampling FROM row WHERE state = 0 AND {_THESE}", (json.dumps(list(first)),))
+    embeddings = {group: samplings.get(group).embedding for group in {group for _, group in still_open}}
+    kept = [_checked(first[row], embeddings[group]) for row, group in still_open]
     done = [result for result in kept if result.finish is not Finish.ERROR]
     store.run_many(_INSERT, [(*_values(result), worker) for result in done])
     store.run_many("UPDATE row SET state = 1 WHERE id = ?", [(r.id,) for r in done])
@@ -35,9 +41,16 @@ def record_results(store: Store, worker: str, results: Sequence[RowResult]) -> l
     return [result.id for result in kept]
 
 
+def _checked(result: RowResult, embedding: Embedding | None) -> RowResult:
+    if embedding is None or result.finish is Finish.ERROR:
+        return result
+    wrong = flaw(result.vector, embedding)
+    return result if wrong is None else replace(result, finish=Finish.ERROR, error=wrong)
+
+
 def _values(result: RowResult) -> tuple[object, ...]:
     tokens = (result.input_tokens, result.output_tokens)
-    return (result.id, result.text, result.finish.value, *tokens, result.reasoning)
+    return (result.id, result.text, result.finish.value, *tokens, result.reasoning, result.vector or None)
 
 
 def fail_row(store: Store, row: int, state: RowState, reason: str) -> bool:

@@ -64,6 +64,7 @@ CREATE TABLE part (
     level INTEGER NOT NULL,             -- 0: parts of the input; 1..: reduce steps
     ordinal INTEGER NOT NULL,
     row INTEGER NOT NULL,
+    place TEXT,                         -- Place as JSON [text, start, end, cut_tokens], of a piece that is embedded
     PRIMARY KEY (request, level, ordinal)
 ) WITHOUT ROWID;
 CREATE INDEX part_row ON part (row);
@@ -92,7 +93,8 @@ CREATE TABLE result (
     input_tokens INTEGER NOT NULL,
     output_tokens INTEGER NOT NULL,
     reasoning TEXT NOT NULL,            -- what came before the text, empty for most models
-    worker TEXT NOT NULL
+    worker TEXT NOT NULL,
+    vector BLOB                         -- of a text that was embedded, see RowResult.vector
 );
 
 CREATE TRIGGER result_is_final BEFORE UPDATE ON result

@@ -6,8 +6,10 @@ import hashlib
 import struct
 from collections.abc import Iterable
 
+import numpy as np
+
 from coordinator.records import JobSpec, NewRequest, NewRow, OpenRow, Shape, Source
-from fleet.job import Finish, Sampling, Task
+from fleet.job import Embedding, Finish, Sampling, Task
 from fleet.messages import RowResult
 
 GREEDY = Sampling()
@@ -62,3 +64,27 @@ def failed(number: int, error: str = "no room") -> RowResult:
 def all_done(rows: Iterable[OpenRow]) -> list[RowResult]:
     """A result for each."""
     return [done(opened.id) for opened in rows]
+
+
+def text_row(number: int, *, dtype: str = "float32", dimensions: int = 0) -> NewRow:
+    """The text called `number`, to be embedded."""
+    embedding = Embedding(dtype=dtype, dimensions=dimensions)
+    return row(number, max_tokens=0, sampling=Sampling(embedding=embedding))
+
+
+def unit(number: int, *, dtype: str = "float32", dimensions: int = 8) -> bytes:
+    """A vector of length 1, another for each number."""
+    vector = np.random.default_rng(number).standard_normal(dimensions)
+    return (vector / np.linalg.norm(vector)).astype(np.dtype(dtype).newbyteorder("<")).tobytes()
+
+
+def embedded(number: int, vector: bytes | None = None) -> RowResult:
+    """The vector of the ledger's row `number`."""
+    return RowResult(
+        id=number,
+        text="",
+        finish=Finish.STOP,
+        input_tokens=3,
+        output_tokens=0,
+        vector=unit(number) if vector is None else vector,
+    )
