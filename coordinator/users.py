@@ -82,26 +82,28 @@ def worker_rule(wid: str, password_hash: str) -> str:
 
 def _asking() -> str:
     """Asking to join, which a worker does each time it starts."""
-    return f"(%W~{keys.JOIN} +xadd) (%R~{keys.REPLY}* +get)"
+    return f"(%R~{keys.EPOCH} +get) (%W~{keys.JOIN} +xadd) (%R~{keys.REPLY}* +get)"
 
 
 def _selectors(wid: str) -> Iterator[str]:
     """Keys with the commands on them. A key that the coordinator reads must keep its type, whatever its worker does."""
     queue = f"rq:queue:{keys.queue(wid)}"
-    yield f"(%R~{keys.EPOCH} +get)"
     yield f"(%W~{keys.lease(wid)} +set +del)"
     yield f"(~{keys.results(wid)} +xadd +xrange)"
     yield f"(%R~{keys.control(wid)} +xread)"
-    yield f"(~{queue} ~{queue}:intermediate +lmove +blmove +lrem +lrange +llen)"
-    yield f"(~rq:job:{wid}-* +hgetall +hget +hexists +exists +hset +expire +persist +del +watch +smembers +ttl)"
-    yield f"(~rq:execution:{wid}-* ~rq:executions:{wid}-* ~rq:results:{wid}-* {_RQ_RECORDS})"
-    yield f"({' '.join(f'~rq:{kind}:{wid}' for kind in _REGISTRIES)} +zadd +zrem +expire)"
-    yield f"(~rq:worker:{wid}.* {_RQ_RECORDS})"
-    yield f"(~rq:workers:{wid} +sadd +srem +expire)"
+    yield f"(~{queue} ~{queue}:intermediate +lmove +blmove +lrem +lrange)"
+    yield f"(~rq:job:{wid}-* ~rq:job::{wid}-* ~rq:results:{wid}-* {_RQ_HASH} +del +watch +smembers)"
+    yield f"(~rq:results:{wid}-* +xadd +expire)"
+    yield f"(~rq:execution:{wid}-* ~rq:executions:{wid}-* {_RQ_HASH} {_RQ_SORTED} +zrange +zremrangebyscore +del)"
+    yield f"({' '.join(f'~rq:{kind}:{wid}' for kind in _REGISTRIES)} {_RQ_SORTED} +expire)"
+    yield f"(~rq:worker:{wid}.* {_RQ_HASH} +hincrby +hincrbyfloat +sadd +srem +del)"
+    yield f"(%W~rq:workers:{wid} +sadd +srem)"
     yield "(%W~rq:workers +sadd +srem)"
 
 
-_RQ_RECORDS = "+hset +hget +hgetall +hincrby +hincrbyfloat +exists +expire +persist +del +sadd +srem +zadd +zrem +xadd"
+_RQ_HASH = "+hset +hget +hgetall +hexists +exists +expire +persist"
+_RQ_SORTED = "+zadd +zrem"
+#: RQ's registries of a queue, by state.
 _REGISTRIES = ("wip", "finished", "failed", "deferred", "scheduled", "canceled", "ready")
 
 

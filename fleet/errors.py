@@ -47,6 +47,12 @@ class BrokerError(FleetError):
     """Raised when the broker cannot be started or reached."""
 
 
+class AuthError(FleetError):
+    """Raised when a token, a certificate or a worker is not the right one; the text says which."""
+
+    exit_code = Exit.AUTH
+
+
 class NoCoordinatorError(FleetError):
     """Raised when no fleet is found; the text lists what names one."""
 
