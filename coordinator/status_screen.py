@@ -9,8 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-from coordinator.columns import GAP, MORE, Column, fit, printable, shortened
 from coordinator.progress import duration
+from coordinator.screen_table import GAP, MORE, Column, fit, printable, shortened
 from coordinator.snapshot import FleetSnapshot, JobLine, MacLine, MacState
 from coordinator.tariff import Tariff, money
 from coordinator.wording import age, counted
