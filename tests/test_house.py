@@ -35,6 +35,10 @@ DOORS = {
     "pyarrow": r"coordinator\..+",
     "rich": r"coordinator\..+",
     "matplotlib": r"worker\.plot",
+    "starlette": r"coordinator\.api\..+",
+    "uvicorn": r"coordinator\.api\.server",
+    "python_multipart": r"coordinator\.api\.multipart",
+    "httpx": r"coordinator\.fleet_client",
     "zeroconf": r"coordinator\.discovery|worker\.discover",
     "ifaddr": r"fleet\.interfaces",
 }

@@ -1,0 +1,34 @@
+"""The application: every route behind the one door."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from coordinator.api.access import Access, Door
+from coordinator.api.batch_routes import BatchRoutes
+from coordinator.api.files import Files
+from coordinator.api.fleet_routes import FleetRoutes
+from coordinator.api.replies import HANDLERS
+from coordinator.batches import Batches
+from coordinator.front_desk import FrontDesk
+from coordinator.jobs_seen import JobsSeen
+from coordinator.uploads import Uploads
+from fleet.config import StateDir
+
+
+def build_app(desk: FrontDesk, state: StateDir, key: str) -> Starlette:
+    """The API of the coordinator behind `desk`, whose record is in `state`; `key` opens it until the token is
+    rotated."""
+    access = Access(key)
+    uploads, batches, jobs = Uploads(state), Batches(state), JobsSeen(desk, state)
+    uploads.clear_broken()
+    return Starlette(
+        routes=[
+            *Files(uploads, batches, jobs).routes(),
+            *BatchRoutes(desk, state, uploads, batches, jobs).routes(),
+            *FleetRoutes(desk, state, jobs, access).routes(),
+        ],
+        middleware=[Middleware(Door, access)],
+        exception_handlers=HANDLERS,
+    )
