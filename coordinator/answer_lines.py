@@ -9,6 +9,7 @@ A request of several prompts has `texts`, a list, in place of `text`. Where a mo
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from typing import Any
 
 from coordinator.records import Answer, JobRecord, Part
@@ -26,7 +27,7 @@ _ERROR_CODES = {RequestState.ERROR: "request_failed", RequestState.QUARANTINED: 
 
 def flat_line(answer: Answer, task: Task) -> Line:
     """One flat object for a request that ended."""
-    return _own_fields(answer, task) | carried(answer, task)
+    return _fields_of(answer, task) | carried(answer, own_fields(task))
 
 
 def answer_field(task: Task) -> str:
@@ -34,7 +35,14 @@ def answer_field(task: Task) -> str:
     return "label" if task is Task.CLASSIFY else "text"
 
 
-def _own_fields(answer: Answer, task: Task) -> Line:
+def own_fields(task: Task) -> frozenset[str]:
+    """Names of a flat line that the input's fields must not have."""
+    field = answer_field(task)
+    shared = {"id", "finish_reason", "input_tokens", "output_tokens", "error"}
+    return frozenset({field, f"{field}s", REASONING, f"{REASONING}s"} | shared)
+
+
+def _fields_of(answer: Answer, task: Task) -> Line:
     field, done = answer_field(task), answer.state is RequestState.DONE
     line: Line = {"id": answer.custom_id}
     if done and len(answer.parts) > 1:
@@ -57,11 +65,8 @@ def _reasoning(answer: Answer) -> Line:
     return {REASONING: answer.parts[0].reasoning}
 
 
-def carried(answer: Answer, task: Task) -> Line:
-    """The input's other fields, named apart from ours."""
-    field = answer_field(task)
-    taken = {"id", "finish_reason", "input_tokens", "output_tokens", "error"}
-    taken |= {field, f"{field}s", REASONING, f"{REASONING}s"}
+def carried(answer: Answer, taken: Set[str]) -> Line:
+    """The input's other fields, named apart from ours, which are `taken`."""
     line: Line = {}
     for name, value in json.loads(answer.extra or "{}").items():
         while name in taken or name in line:
@@ -75,8 +80,16 @@ def _flat_finish(parts: tuple[Part, ...]) -> str:
     return next((part.finish.value for part in parts if part.finish is not Finish.STOP), Finish.STOP.value)
 
 
-def openai_line(answer: Answer, job: JobRecord) -> Line:
-    """One line of an OpenAI batch's output or, when the request failed, of its errors."""
+def as_bytes(line: Line) -> bytes:
+    """The line as JSON in UTF-8 with a newline."""
+    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+    # Half a surrogate pair has no UTF-8; a JSON escape is what the backslash form of it happens to be.
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def openai_line(answer: Answer, job: JobRecord, body: Line | None = None) -> Line:
+    """One line of an OpenAI batch's output, with a `body` of its own or that of a completion; of its errors when the
+    request failed."""
     name = f"{job.id}_{answer.ordinal}"
     if answer.state is not RequestState.DONE:
         return {
@@ -89,7 +102,7 @@ def openai_line(answer: Answer, job: JobRecord) -> Line:
     return {
         "id": f"batch_req_{name}",
         "custom_id": answer.custom_id,
-        "response": {"status_code": 200, "request_id": f"req_{name}", "body": _body(answer, job, name)},
+        "response": {"status_code": 200, "request_id": f"req_{name}", "body": body or _body(answer, job, name)},
         "error": None,
     }
 

@@ -15,11 +15,14 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from coordinator.answer_lines import Line, error_line, flat_line, openai_line
+from coordinator import vector_lines
+from coordinator.answer_lines import Line, as_bytes, error_line, flat_line, openai_line
 from coordinator.draft import Draft, draft
 from coordinator.ledger import Ledger
 from coordinator.records import Answer, JobRecord
-from fleet.job import RequestState
+from coordinator.vector_files import NPY, write_vectors
+from fleet.errors import UsageError
+from fleet.job import RequestState, Task
 
 STDOUT = "-"
 PARQUET = ".parquet"
@@ -53,6 +56,10 @@ def write_results(
     Raises StorageError when a file cannot be written (the old one stays whole), UsageError for a Parquet output
     without pyarrow.
     """
+    check_kind(output, job.spec.task)
+    vectors = job.spec.task is Task.EMBED
+    if vectors and output.lower().endswith((PARQUET, NPY)):
+        return _write_vectors(ledger, job, output, openai=openai)
     if is_parquet(output):
         from coordinator.answer_table import AnswerTable
 
@@ -67,30 +74,46 @@ def write_results(
         return counts
     line_of = _openai(job) if openai else _flat(job)
     if output == STDOUT:
-        return _write_stream(ledger.answers(job.id), line_of, stdout or sys.stdout.buffer)
+        return _write_stream(ledger.answers(job.id, vectors=vectors), line_of, stdout or sys.stdout.buffer)
     with draft(Path(output)) as paper:
 
         def add(answer: Answer) -> None:
             if not openai or answer.state is RequestState.DONE:
                 paper.stream.write(as_bytes(line_of(answer)))
 
-        counts = _write_files(ledger.answers(job.id), output, add, line_of if openai else error_line)
+        answers = ledger.answers(job.id, vectors=vectors)
+        counts = _write_files(answers, output, add, line_of if openai else error_line)
         paper.keep()
     return counts
 
 
-def as_bytes(line: Line) -> bytes:
-    """The line as JSON in UTF-8 with a newline."""
-    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
-    # Half a surrogate pair has no UTF-8; a JSON escape is what the backslash form of it happens to be.
-    return text.encode("utf-8", "backslashreplace") + b"\n"
+def _write_vectors(ledger: Ledger, job: JobRecord, output: str, *, openai: bool) -> ResultCounts:
+    counts = ResultCounts()
+
+    def pass_on(add: Callable[[Answer], None]) -> None:
+        nonlocal counts
+        counts = _write_files(ledger.answers(job.id, vectors=True), output, add, error_line)
+
+    write_vectors(ledger, job, output, openai=openai, pass_on=pass_on)
+    return counts
+
+
+def check_kind(output: str, task: Task) -> None:
+    """UsageError when `output` is of a kind that the task's answers cannot be written as."""
+    if output.lower().endswith(NPY) and task is not Task.EMBED:
+        raise UsageError(f"{output}: a .npy file holds vectors, and {task} makes none: choose an output in .jsonl")
 
 
 def _flat(job: JobRecord) -> Callable[[Answer], Line]:
+    if job.spec.task is Task.EMBED:
+        dtype = vector_lines.dtype_of(job)
+        return lambda answer: vector_lines.flat_line(answer, dtype)
     return lambda answer: flat_line(answer, job.spec.task)
 
 
 def _openai(job: JobRecord) -> Callable[[Answer], Line]:
+    if job.spec.task is Task.EMBED:
+        return lambda answer: openai_line(answer, job, vector_lines.openai_body(answer, job))
     return lambda answer: openai_line(answer, job)
 
 
