@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from coordinator.options import IntakeOptions
+from coordinator.vector_options import DTYPES, LONG
 from fleet.errors import UsageError
 from fleet.flags import integer, one_of, place, positive
 from fleet.job import Task
@@ -38,6 +39,28 @@ def add_answer_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--labels", type=_labels, default=(), metavar="A,B,C", help="classify: the answers allowed")
     group.add_argument("--no-split", action="store_true", help="summarize: too long a text is an error, not split")
+    _add_vector_flags(parser)
+
+
+def _add_vector_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("vectors (embed)")
+    group.add_argument(
+        "--long",
+        type=one_of(LONG),
+        default="",
+        metavar="HOW",
+        help="a text over the model's max_seq_length: error, truncate, or chunk, a vector for each of several "
+        "overlapping pieces (chunk; error in OpenAI batch lines)",
+    )
+    group.add_argument("--dtype", type=one_of(DTYPES), default="float32", metavar="TYPE", help="float32 or float16")
+    group.add_argument(
+        "--dimensions",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="shorter vectors, where the model was trained for it",
+    )
+    group.add_argument("--prompt", metavar="NAME", help="which of the model's prompts to put before each text")
 
 
 def add_input_flags(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +97,10 @@ def intake_options(args: argparse.Namespace) -> IntakeOptions:
         labels=tuple(args.labels),
         split=not args.no_split,
         think=args.think,
+        long=args.long,
+        dtype=args.dtype,
+        dimensions=args.dimensions,
+        prompt_name=args.prompt,
     )
 
 

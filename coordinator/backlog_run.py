@@ -23,10 +23,10 @@ from coordinator.processes import Processes
 from coordinator.progress import Progress
 from coordinator.records import JobRecord, JobSpec
 from coordinator.report import Report
-from coordinator.results import write_results
+from coordinator.results import check_kind, write_results
 from fleet.config import StateDir
 from fleet.errors import Exit, InterruptedRunError
-from fleet.job import JobState
+from fleet.job import JobState, Task
 from fleet.model import find_model, weights_hash
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -36,6 +36,7 @@ def run_backlog(args: argparse.Namespace) -> Exit:
     """Does what `fleet run` was asked; FAILED_REQUESTS when some requests ended without an answer."""
     say = _sayer(quiet=args.json)
     inputs = [name if name == "-" else str(Path(name).absolute()) for name in args.inputs]
+    check_kind(args.output, Task(args.task))
     check_output(args.output, inputs)
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     state.make()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from coordinator import fields
 from coordinator.options import IntakeOptions
-from coordinator.pieces import DTYPES, LONG
 from coordinator.prompts import Prompts
 from coordinator.tokens import Tokens, unpack
+from coordinator.vector_options import DTYPES, LONG
 from fleet.errors import RequestError, UsageError
 from fleet.job import Task
 

@@ -124,6 +124,7 @@ def settings(body: Mapping[str, Any]) -> Settings:
         max_tokens=longest if newer is None else newer,
         seed=_seed(body.get("seed")),
         stop=_stop(body.get("stop")),
+        dimensions=None,
         **{name: _number(name, body[name]) for name in body.keys() & _NUMBERS.keys()},
     )
 

@@ -10,15 +10,12 @@ from coordinator.options import IntakeOptions
 from coordinator.prompts import Prompt
 from coordinator.records import NewRow, Place
 from coordinator.tokens import WHOLE_CHARS, Tokens
+from coordinator.vector_options import CHUNK, ERROR, TRUNCATE
 from coordinator.windows import windows
 from fleet.encoder_folder import EncoderFolder
 from fleet.errors import ModelError, RequestError, UsageError
 from fleet.job import Embedding, KeyHeader, KeyMaker, Sampling
 
-#: What may become of a text over the model's length: an error, its first tokens alone, or a vector a piece.
-ERROR, TRUNCATE, CHUNK = "error", "truncate", "chunk"
-LONG = (ERROR, TRUNCATE, CHUNK)
-DTYPES = ("float32", "float16")
 #: Less room than this for a text beside special tokens and prompt is none.
 LEAST_ROOM_TOKENS = 16
 #: Of a text too long to encode whole, this many characters a token are looked at for its first ones.

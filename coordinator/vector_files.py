@@ -14,10 +14,10 @@ from pathlib import Path
 
 from coordinator.draft import draft
 from coordinator.ledger import Ledger
-from coordinator.pieces import CHUNK, ERROR
 from coordinator.records import Answer, JobRecord
 from coordinator.vector_lines import dtype_of
 from coordinator.vector_matrix import VectorMatrix
+from coordinator.vector_options import CHUNK, ERROR
 from coordinator.vector_table import VectorTable
 from fleet.encoder_folder import read_encoder
 from fleet.errors import FleetError

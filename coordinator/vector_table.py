@@ -12,6 +12,7 @@ from coordinator.answer_table import import_arrow
 from coordinator.columns import arrow_type, cell, widened
 from coordinator.records import Answer
 from coordinator.vector_lines import OWN_FIELDS, is_truncated, pieces
+from coordinator.vector_options import CHUNK, TRUNCATE
 from coordinator.vectors import unpack
 from fleet.errors import UsageError
 from fleet.job import RequestState
@@ -35,9 +36,9 @@ class VectorTable:
         #: column name -> its kind, those of ours beside the vector
         self._kinds = {"id": "text"} | ({"index": "integer"} if several else {})
         self._kinds |= {"tokens": "integer", "truncated": "boolean"}
-        if long == "chunk":
+        if long == CHUNK:
             self._kinds |= {"chunk": "integer", "start": "integer", "end": "integer"}
-        elif long == "truncate":
+        elif long == TRUNCATE:
             self._kinds |= {"text_tokens": "integer"}
         found: dict[str, str] = {}
         for answer in answers:

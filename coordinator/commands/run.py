@@ -3,13 +3,14 @@
   fleet run generate prompts.jsonl -m ./model -o answers.jsonl
   fleet run summarize papers/ -m org/name -o summaries.jsonl --max-tokens 120
   fleet run classify mails.csv --text-field body --labels work,private,spam -m ./model -o labels.jsonl
+  fleet run embed papers/ -m BAAI/bge-small-en-v1.5 -o vectors.parquet
 
-TASK      generate, summarize or classify
+TASK      generate, summarize, classify or embed
 INPUT     JSONL (OpenAI batch lines, or objects with "prompt", "text" or "messages"), .csv, .tsv, .parquet, a text
           file, a folder of text files, or - for JSONL on standard input; several are read one after another
-MODEL     a folder in MLX form, or a hub id
-OUT       JSONL, Parquet if it ends in .parquet, or - for standard output; failed requests also go to
-          OUT.errors.jsonl
+MODEL     a folder in MLX form, or a hub id; for embed, a folder as sentence-transformers has it
+OUT       JSONL, Parquet if it ends in .parquet, or - for standard output; for embed also .npy, with OUT.ids.jsonl
+          and OUT.meta.json beside it; failed requests also go to OUT.errors.jsonl
 
 The same command after a crash or Ctrl-C goes on where it was: nothing recorded is computed again.
 """
