@@ -82,7 +82,7 @@ class Batches:
     def get(self, job: int) -> BatchRecord | None:
         """The record of a job, None when it was not ordered as a batch."""
         about = read_json(self._root / f"{job}.json")
-        return None if about is None else BatchRecord(**about)  # type: ignore[arg-type]
+        return None if about is None else BatchRecord(**about)
 
     def all(self) -> list[BatchRecord]:
         """Every record, newest first."""

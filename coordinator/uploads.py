@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from coordinator.preflight import SPARE_BYTES
 from fleet.config import StateDir
@@ -169,7 +169,7 @@ def write_json(path: Path, value: object) -> None:
         raise StorageError(f"{path} cannot be written ({error.strerror})") from error
 
 
-def read_json(path: Path) -> dict[str, object] | None:
+def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a small file, None when there is none."""
     try:
         value = json.loads(path.read_text())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
@@ -23,6 +25,8 @@ def build_app(desk: FrontDesk, state: StateDir, key: str) -> Starlette:
     access = Access(key)
     uploads, batches, jobs = Uploads(state), Batches(state), JobsSeen(desk, state)
     uploads.clear_broken()
+    for folder in state.root.glob("answers-*/"):  # being sent when a kill -9 came
+        shutil.rmtree(folder, ignore_errors=True)
     return Starlette(
         routes=[
             *Files(uploads, batches, jobs).routes(),

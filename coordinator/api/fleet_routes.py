@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -20,12 +19,13 @@ from coordinator.api.replies import ApiError, body_of, missing, wrong
 from coordinator.front_desk import FrontDesk
 from coordinator.jobs_seen import OVER, JobSeen, JobsSeen
 from coordinator.ledger import Ledger
-from coordinator.results import ResultCounts, errors_file, write_results
+from coordinator.results import STDOUT, ResultCounts, errors_file, write_results
+from coordinator.running import Running
 from fleet import token
 from fleet.config import StateDir
 
-#: Forms that answers come in, and the ending that makes them so.
-FORMS = {"jsonl": ".jsonl", "parquet": ".parquet"}
+#: Forms that answers come in: files, of which a flat one has lines for failed requests, or a stream that always has.
+FORMS = ("jsonl", "parquet", "stream")
 _READ_BYTES = 1 << 20
 
 
@@ -74,18 +74,16 @@ class FleetRoutes:
         return JSONResponse(self._find(request).as_dict())
 
     def answers(self, request: Request) -> Response:
-        """What a job has answered so far, in the form of its input, failed requests as lines where that has some."""
-        form = request.query_params.get("form", "jsonl")
+        """What a job has answered so far."""
+        form = request.query_params.get("form", FORMS[0])
         if form not in FORMS:
             raise wrong("form", f"found {form[:20]!r}, expected {' or '.join(FORMS)}")
-        job = self._find(request)
-        with self._written(job, FORMS[form]) as (output, counts):
+        with self._written(self._find(request), form) as (output, counts):
             return _stream(output.open("rb"), asdict(counts))
 
     def errors(self, request: Request) -> Response:
         """The failed requests of a job, a line each."""
-        job = self._find(request)
-        with self._written(job, FORMS["jsonl"]) as (output, counts):
+        with self._written(self._find(request), FORMS[0]) as (output, counts):
             listed = errors_file(str(output))
             return _stream((listed if listed.exists() else Path("/dev/null")).open("rb"), asdict(counts))
 
@@ -109,6 +107,9 @@ class FleetRoutes:
             raise wrong("rotate", "expected true")
         text = await run_in_threadpool(self._desk.ask, lambda service: service.token(rotate=True))
         self._access.key = token.parse(text)[0].key
+        running = await run_in_threadpool(Running.of, self._state)
+        if running is not None:
+            await run_in_threadpool(running.with_token(text).keep, self._state)
         return JSONResponse({"token": text})
 
     def _find(self, request: Request) -> JobSeen:
@@ -119,20 +120,28 @@ class FleetRoutes:
         return job
 
     @contextmanager
-    def _written(self, job: JobSeen, ending: str) -> Iterator[tuple[Path, ResultCounts]]:
+    def _written(self, job: JobSeen, form: str) -> Iterator[tuple[Path, ResultCounts]]:
         """A job's answers as files that are gone afterwards; one that was opened meanwhile can be read to its end."""
         with (
             tempfile.TemporaryDirectory(prefix="answers-", dir=self._state.root) as folder,
             Ledger.read(self._state) as ledger,
         ):
-            output = Path(folder) / f"answers{ending}"
+            output = Path(folder) / f"answers.{form}"
             openai = ledger.is_openai(job.id)
-            yield output, write_results(ledger, job.status.record, openai=openai, output=str(output))
+            if form == "stream":
+                with output.open("xb") as stream:
+                    counts = write_results(ledger, job.status.record, openai=openai, output=STDOUT, stdout=stream)
+            else:
+                counts = write_results(ledger, job.status.record, openai=openai, output=str(output))
+            yield output, counts
 
 
 def _stream(file: IO[bytes], counts: dict[str, int]) -> Response:
     headers = {f"fleet-{name}": str(count) for name, count in counts.items()}
-    blocks = iter(lambda: file.read(_READ_BYTES), b"")
-    return StreamingResponse(
-        blocks, media_type="application/octet-stream", headers=headers, background=BackgroundTask(file.close)
-    )
+    return StreamingResponse(_blocks(file), media_type="application/octet-stream", headers=headers)
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while block := file.read(_READ_BYTES):
+            yield block

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -12,6 +13,9 @@ from starlette.requests import Request
 
 from coordinator.api.replies import ApiError
 from coordinator.uploads import Arrival, Uploads
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 #: The fields beside the file are a purpose and an expiry.
 FIELD_BYTES = 4 << 10
@@ -56,7 +60,7 @@ class UploadForm:
         except FormParserError as error:
             raise broken() from error
 
-    def _callbacks(self) -> Mapping[str, Callable[..., None]]:
+    def _callbacks(self) -> MultipartCallbacks:
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._header_name,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from coordinator import job_form
 from coordinator.api.replies import ApiError, wrong
@@ -21,6 +21,7 @@ from fleet.config import StateDir
 from fleet.errors import UsageError
 from fleet.job import Task
 
+T = TypeVar("T")
 #: What a batch may be for, and the task that it means unless its metadata says another.
 ENDPOINTS = {CHAT_URL: Task.GENERATE, COMPLETIONS_URL: Task.GENERATE}
 #: OpenAI's one window; a promise nobody here can give or break.
@@ -126,7 +127,7 @@ def _form(wanted: Wanted, model: str | None) -> JobForm:
 _ANY_CONTEXT = 1 << 62
 
 
-def _of_metadata(work: Any) -> Any:
+def _of_metadata(work: Callable[[], T]) -> T:
     """The outcome of `work`; its UsageErrors become answers that name the metadata."""
     try:
         return work()
