@@ -6,6 +6,7 @@ The two modules that know zeroconf hand in how to open it and how to describe th
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -95,17 +96,22 @@ class Beacon:
         air = self._open()
         try:
             addresses, text = self._addresses(), self._text
-            info = self._describe(self._full_name, ips(addresses), text)
+            info = self._news(addresses, text)
             air.register_service(info, allow_name_change=True)
             self._full_name = info.name
             while not self._closed:
                 self._poke.wait(POLL_S)
                 self._poke.clear()
-                now = self._addresses()
-                if now != addresses:
-                    air.update_interfaces()
-                if (now, self._text) != (addresses, text):
-                    addresses, text = now, self._text
-                    air.update_service(self._describe(self._full_name, ips(addresses), text))
+                before = addresses
+                if (self._addresses(), self._text) != (addresses, text):
+                    addresses, text = self._addresses(), self._text
+                    air.update_service(self._news(addresses, text))
+                if addresses != before:
+                    air.update_interfaces()  # last: on a new interface it announces what is registered
         finally:
             air.close()
+
+    def _news(self, addresses: tuple[OwnAddress, ...], text: dict[str, str]) -> Any:
+        """Never the same twice: zeroconf tells its browsers nothing of a record that it had within the last seconds, so
+        that one who says A, B and A again would be known as B."""
+        return self._describe(self._full_name, ips(addresses), {**text, "n": secrets.token_hex(4)})

@@ -68,8 +68,11 @@ def _scoped(text: str, mine: Sequence[OwnAddress]) -> list[str]:
 
 
 def _rank(text: str, mine: Sequence[OwnAddress]) -> int:
-    """Lower is better: the same network, then what a router might reach, then a cable with nobody giving addresses."""
+    """Lower is better: the same network, then what a router might reach, then a cable with nobody giving addresses,
+    at last what is only right on the same machine."""
     ip = ipaddress.ip_address(text)
+    if ip.is_loopback:
+        return 6
     if ip.is_link_local:
         return 4 if ip.version == 4 else 5
     near = any(ip in ipaddress.ip_network(f"{address.ip}/{address.prefix}", strict=False) for address in mine)

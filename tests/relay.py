@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from contextlib import suppress
 
@@ -50,6 +52,9 @@ class Relay:
 
         def abort() -> None:
             for writer in list(self._open):
+                opened = writer.get_extra_info("socket")
+                if opened.family != socket.AF_UNIX:
+                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
                 writer.transport.abort()
             done.set()
 

@@ -1,6 +1,7 @@
 """The machine's name."""
 
-from worker.machine import chip, describe, linux_chip
+from fleet import __version__
+from worker.machine import ask, chip, describe, host, linux_chip, read
 
 
 def test_the_chip_is_the_first_model_name() -> None:
@@ -19,3 +20,19 @@ def test_what_changes_the_speed_changes_the_name() -> None:
     fast = describe("cpu", {"LD_PRELOAD": "/x/libopenblas.so"})
     one = describe("cpu", {"LD_PRELOAD": "/x/libopenblas.so", "OPENBLAS_NUM_THREADS": "1"})
     assert len({plain, fast, one}) == 3
+
+
+def test_a_host_is_what_people_read_and_a_given_name_wins() -> None:
+    told = host()
+    assert told.name
+    assert told.chip == chip()
+    assert told.memory_bytes > 100 << 20
+    assert told.version == __version__
+    assert host("studio").name == "studio"
+
+
+def test_what_the_system_does_not_tell_is_empty(tmp_path) -> None:
+    assert ask(["/nowhere/scutil"]) == ""
+    assert ask(["false"]) == ""
+    assert ask(["echo", " Anna's Air "]) == "Anna's Air"
+    assert read(tmp_path / "nothing") == ""
