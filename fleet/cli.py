@@ -30,6 +30,8 @@ COMMANDS = {
     "results": Command("coordinator.commands.results", "write the answers a job has so far"),
     "cancel": Command("coordinator.commands.cancel", "stop working on a job; what it has is kept"),
     "clean": Command("coordinator.commands.clean", "forget ended jobs and free the disk they use"),
+    "join": Command("worker.commands.join", "make this Mac work for a fleet"),
+    "leave": Command("worker.commands.leave", "take this Mac out of its fleet"),
     "bench": Command("worker.commands.bench", "time a model on this machine and find the batch worth running"),
     "demo": Command("coordinator.commands.demo", "summarize a real corpus with a small model made here"),
 }

@@ -14,6 +14,7 @@ from fleet.errors import UsageError
 
 #: Ids of SQLite and seeds end below this.
 _INT64_END = 1 << 63
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -108,6 +109,18 @@ def integer(text: str) -> int:
     if not -_INT64_END <= value < _INT64_END:
         raise argparse.ArgumentTypeError(f"expected a whole number of 64 bits, found {text!r}")
     return value
+
+
+def byte_size(text: str) -> int:
+    """The type of a size in bytes, or with K, M or G behind."""
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
+    try:
+        value = float(number) * _UNITS.get(unit, 1)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a size like 12G, 800M or a number of bytes, found {text!r}")
+    return int(value)
 
 
 def job_id(text: str) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from typing import Protocol
 
 import redis
 
 from fleet import codec, keys
 from fleet.config import BEAT_S, LEASE_TTL_S
+from fleet.messages import Beat
 from worker.agent import Tickets
 from worker.client import AGAIN_S
 from worker.desk import Desk
@@ -19,13 +22,33 @@ log = logging.getLogger(__name__)
 GAP_S = 0.5
 
 
+class Listener(Protocol):
+    """Hears how it goes, for people; its calls must be quick."""
+
+    def told(self, beat: Beat) -> None:
+        """The broker has this beat."""
+
+    def away(self) -> None:
+        """The broker cannot be reached; said once, until the next beat."""
+
+
 class Heartbeat:
     """Renews the lease from a thread of its own, and from the agent's when a shard is taken."""
 
-    def __init__(self, desk: Desk, tickets: Tickets, client: redis.Redis) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        tickets: Tickets,
+        client: redis.Redis,
+        refused: Callable[[], object] = int,
+        listener: Listener | None = None,
+    ) -> None:
+        """`refused` is called when the broker does not know this worker's user, which is the end of the thread."""
         self._desk = desk
         self._tickets = tickets
         self._client = client
+        self._refused = refused
+        self._listener = listener
         self._one_at_a_time = threading.Lock()
         self._closed = threading.Event()
 
@@ -36,9 +59,14 @@ class Heartbeat:
             try:
                 alive = self.beat()
                 away = False
+            except redis.AuthenticationError:
+                self._refused()
+                return
             except redis.RedisError as error:
                 if not away:
                     log.warning("no beat: %s", type(error).__name__)
+                    if self._listener is not None:
+                        self._listener.away()
                 alive, away = False, True
             self._closed.wait(GAP_S if alive else AGAIN_S)
             if alive:
@@ -58,8 +86,10 @@ class Heartbeat:
                 log.warning("shard %s was taken away", shard_id)
                 self._tickets.take(shard_id)
                 self._desk.drop(shard_id)
-            beat = codec.encode(self._desk.beat())
-            self._client.set(keys.lease(self._desk.worker), beat, px=int(LEASE_TTL_S * 1000))
+            beat = self._desk.beat()
+            self._client.set(keys.lease(self._desk.worker), codec.encode(beat), px=int(LEASE_TTL_S * 1000))
+            if self._listener is not None:
+                self._listener.told(beat)
         return True
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ import redis
 
 from fleet import leash
 from fleet.config import StateDir
+from fleet.errors import Exit
 from fleet.messages import Host, Stop
 from worker.agent import Agent, Tickets
 from worker.blas import engine_environment
@@ -28,7 +29,7 @@ from worker.client import AGAIN_S, connect
 from worker.control import Control
 from worker.desk import Desk
 from worker.engine_process import Launch, default_command
-from worker.heartbeat import Heartbeat
+from worker.heartbeat import Heartbeat, Listener
 from worker.keeper import Keeper
 from worker.machine import host
 from worker.pauses import Conditions, Pauses, conditions
@@ -52,23 +53,24 @@ class Supervisor:
 
     def __init__(
         self,
-        url: str,
+        connect: Callable[[], redis.Redis],
         worker: str,
         launch: Launch,
         *,
         cap: int = 0,
         host: Host | None = None,
+        listener: Listener | None = None,
         look: Callable[[], Conditions] | None = None,
         works_on_battery: bool = False,
     ) -> None:
-        """`look`, where it is given, tells what may pause this worker."""
+        """`connect` makes clients of the broker. `look`, where it is given, tells what may pause this worker."""
         self._nonce = secrets.token_hex(4)
-        self._client = connect(url)
-        self._url = url
+        self._connect = connect
+        self._client = connect()
         self._desk = Desk(worker, self._nonce, cap=cap, host=host)
         self._tickets = Tickets()
         self._agent: Agent | None = None
-        self._heartbeat = Heartbeat(self._desk, self._tickets, self._client)
+        self._heartbeat = Heartbeat(self._desk, self._tickets, self._client, self._on_refused, listener)
         self._pump = Pump(self._desk, self._tickets, self._client, lambda: self._agent)
         self._control = Control(self._desk, self._client)
         self._keeper = Keeper(self._desk, launch)
@@ -78,7 +80,7 @@ class Supervisor:
         self._status = 0
 
     def run(self) -> int:
-        """Works until stopped; the exit status."""
+        """Works until stopped; the exit status, `Exit.AUTH` when the broker does not know us any more."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         keeper = self._thread("engine-keeper", self._keeper.run)
@@ -97,9 +99,11 @@ class Supervisor:
             if stops > 1:
                 log.warning("signal %d again: ending at once", event)
                 self.kill_engine()
-                os._exit(1)
+                os._exit(Exit.INTERRUPTED)
             log.info("signal %d: finishing the rows in the batch", event)
             self._desk.obey(Stop())
+        if self._status == Exit.AUTH:
+            self.kill_engine()  # nobody would take its rows
         self._desk.close()
         self._heartbeat.close()
         keeper.join(leash.GRACE_S * 2)
@@ -112,6 +116,11 @@ class Supervisor:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._events.put(number)  # which is safe in a handler; a lock of ours would not be
+
+    def _on_refused(self) -> None:
+        log.error("the broker does not know this worker any more")
+        self._status = Exit.AUTH
+        self._events.put(None)
 
     def _work(self) -> None:
         """RQ workers one after the other, until the desk stops or they are of no use; then the end."""
@@ -147,7 +156,7 @@ class Supervisor:
 
     def _work_once(self, name: str) -> None:
         """One RQ worker, until its broker goes or changes or the desk stops."""
-        client = connect(self._url)  # its own: RQ changes the timeouts of the one it is given
+        client = self._connect()  # its own: RQ changes the timeouts of the one it is given
         agent = Agent(self._desk, self._tickets, client, name, self._heartbeat.beat)
         agent.recover()
         before, self._agent = self._agent, agent  # the pump uses the last one even after its loop ended
@@ -173,6 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line, holds the leash, works."""
     args = _parser().parse_args(argv)
     url = args.broker or os.environ.get(URL_VARIABLE)
+    os.environ.pop(URL_VARIABLE, None)  # no engine needs it
     if not url:
         print(f"worker: no broker: give --broker or set {URL_VARIABLE}", file=sys.stderr)
         return 2
@@ -194,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         environment=engine_environment,
     )
     supervisor = Supervisor(
-        url,
+        partial(connect, url),
         args.worker_id,
         launch,
         cap=args.cap,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 
 from coordinator import backlog_flags
-from fleet.flags import folder, place, positive
+from fleet.flags import byte_size, folder, place, positive
 
 _BATCH_HELP = "rows decoding together at most (the engine measures which batch is worth it)"
 
@@ -43,27 +43,13 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch", type=positive, default=0, metavar="N", help=_BATCH_HELP)
     group.add_argument(
         "--memory",
-        type=_bytes,
+        type=byte_size,
         default=0,
         metavar="SIZE",
         help="memory the engine may use, weights included, like 12G or 800M (what MLX says the machine allows)",
     )
     group.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
     group.add_argument("--json", action="store_true", help="print the report as JSON, show no progress bar")
-
-
-def _bytes(text: str) -> int:
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in _UNITS else (text, "")
-    try:
-        value = float(number) * _UNITS.get(unit, 1)
-    except ValueError:
-        value = 0.0
-    if not 1 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a size like 12G, 800M or a number of bytes, found {text!r}")
-    return int(value)
-
-
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def main(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.broker import connect
 from fleet import keys
+from fleet.errors import Exit
 from fleet.messages import Cancel, Stop, WorkerState
 from tests.fake_engine import answer
 from tests.worker_process import WORKER, gone, key_of, shard, until
@@ -78,7 +79,7 @@ def test_a_second_signal_ends_it_at_once(coordinator, start):
     time.sleep(0.3)
     assert worker.process.poll() is None
     worker.process.terminate()
-    assert worker.process.wait(3) == 1
+    assert worker.process.wait(3) == Exit.INTERRUPTED
     until(lambda: gone(engine), 5)
 
 
