@@ -47,7 +47,6 @@ def _add_vector_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--long",
         type=one_of(LONG),
-        default="",
         metavar="HOW",
         help="a text over the model's max_seq_length: error, truncate, or chunk, a vector for each of several "
         "overlapping pieces (chunk; error in OpenAI batch lines)",
@@ -97,7 +96,7 @@ def intake_options(args: argparse.Namespace) -> IntakeOptions:
         labels=tuple(args.labels),
         split=not args.no_split,
         think=args.think,
-        long=args.long,
+        long=args.long or "",
         dtype=args.dtype,
         dimensions=args.dimensions,
         prompt_name=args.prompt,

@@ -6,17 +6,19 @@ that holds how many loads still fail.
 """
 
 import argparse
+import math
 import os
 import queue
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.job import Finish
+from fleet.job import Embedding, Finish
 from fleet.messages import (
     Admitted,
     Cancel,
@@ -26,10 +28,19 @@ from fleet.messages import (
     Ready,
     Refused,
     RowResult,
+    RowWork,
     SetCap,
     Shard,
 )
 from worker.link import Link
+
+
+def vector(key: bytes, embedding: Embedding) -> bytes:
+    """The vector every run gives for a row: unit length, 8 numbers unless fewer are asked for."""
+    numbers = [byte - 127.5 for byte in key[: embedding.dimensions or 8]]
+    length = math.sqrt(sum(number * number for number in numbers))
+    code = "e" if embedding.dtype == "float16" else "f"
+    return struct.pack(f"<{len(numbers)}{code}", *(number / length for number in numbers))
 
 
 def answer(key: bytes) -> str:
@@ -51,6 +62,7 @@ class FakeEngine:
         self.batch: dict = {}  # id -> [row, shard, tokens]
         self.figures = Figures()
         self.pulsed = 0.0
+        self.stepped = time.monotonic()
 
     def read(self) -> None:
         while (message := self.link.receive()) is not None:
@@ -109,37 +121,43 @@ class FakeEngine:
                 steps=self.figures.steps + 1,
                 step_rows=self.figures.step_rows + len(self.batch),
                 step_cap=self.figures.step_cap + self.cap,
-                output_tokens=self.figures.output_tokens + len(self.batch),
+                output_tokens=self.figures.output_tokens + sum(row.max_tokens > 0 for row, _, _ in self.batch.values()),
             )
         for slot in self.batch.values():
             slot[2] += 1
             if slot[2] >= slot[0].max_tokens:
                 ended.append(slot[0])
-        prefixes = {row.id: self.batch[row.id][1].prefix for row in ended}
+        shards = {row.id: self.batch[row.id][1] for row in ended}
+        texts = [row for row in ended if shards[row.id].sampling.embedding]
+        self.figures = replace(
+            self.figures,
+            prompt_tokens=self.figures.prompt_tokens + sum(len(row.tokens) // 4 for row in texts),
+            prefill_s=self.figures.prefill_s + (time.monotonic() - self.stepped if texts else 0.0),
+        )
+        self.stepped = time.monotonic()
         for row in ended:
             del self.batch[row.id]
             if self.key_log:
                 with self.key_log.open("a") as log:
                     log.write(row.key.hex() + "\n")
         if ended:
-            self.link.send(
-                Finished(
-                    rows=tuple(
-                        RowResult(
-                            id=row.id,
-                            text=answer(row.key),
-                            finish=Finish.LENGTH,
-                            input_tokens=(len(prefixes[row.id]) + len(row.tokens)) // 4,
-                            output_tokens=row.max_tokens,
-                        )
-                        for row in ended
-                    )
-                )
-            )
+            self.link.send(Finished(rows=tuple(result(row, shards[row.id]) for row in ended)))
         if time.monotonic() - self.pulsed > 0.2:
             self.pulsed = time.monotonic()
             running = tuple((key, slot[2]) for key, slot in self.batch.items())
             self.link.send(Pulse(running=running, waiting=len(self.waiting), figures=self.figures))
+
+
+def result(row: RowWork, shard: Shard) -> RowResult:
+    embedding = shard.sampling.embedding
+    return RowResult(
+        id=row.id,
+        text="" if embedding else answer(row.key),
+        finish=Finish.STOP if embedding else Finish.LENGTH,
+        input_tokens=(len(shard.prefix) + len(row.tokens)) // 4,
+        output_tokens=row.max_tokens,
+        vector=vector(row.key, embedding) if embedding else b"",
+    )
 
 
 def fail_this_load() -> bool:
@@ -157,6 +175,7 @@ def main() -> int:
     parser.add_argument("--hash", required=True)
     parser.add_argument("--key-log", type=Path)
     parser.add_argument("--cap", type=int, default=0)
+    parser.add_argument("--embed", action="store_true")
     for name in ("--model", "--hash-cache", "--memory", "--knees"):
         parser.add_argument(name)
     args = parser.parse_args()
