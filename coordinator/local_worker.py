@@ -8,6 +8,7 @@ import sys
 
 from coordinator.broker import Broker
 from coordinator.processes import Processes
+from coordinator.valkey import URL_VARIABLE
 from fleet import leash
 from fleet.config import StateDir
 
@@ -21,8 +22,17 @@ class LocalWorker:
     """`python -m worker.supervisor` on a leash: it ends when we do."""
 
     def __init__(
-        self, state: StateDir, processes: Processes, broker: Broker, worker_id: str, *, cap: int, memory_bytes: int
+        self,
+        state: StateDir,
+        processes: Processes,
+        broker: Broker,
+        worker_id: str,
+        *,
+        cap: int,
+        memory_bytes: int,
+        login: str = "",
     ) -> None:
+        """`login` is the worker's `user:password`, where the broker has users."""
         self._id = worker_id
         self._broker = broker
         self._log = state.logs / "worker.log"
@@ -32,7 +42,11 @@ class LocalWorker:
             *("--worker-id", worker_id, "--state", str(state.root)),
             *("--cap", str(cap), "--memory", str(memory_bytes)),
         ]
-        if not broker.foreign:  # a foreign one may have a password in its address: the environment tells it
+        #: an address with a password in it is told by the environment: a command line is there for all to read
+        self._environment = dict(os.environ)
+        if login:
+            self._environment[URL_VARIABLE] = broker.url_of(login)
+        elif not broker.foreign:
             self._command += ["--broker", broker.url]
         if engine := os.environ.get(TEST_ENGINE_VARIABLE):
             self._command += ["--engine-command", engine]
@@ -47,7 +61,7 @@ class LocalWorker:
         """Starts the process, or another one after it ended."""
         self._broker.expect(self._id)
         with self._log.open("ab") as log:
-            self._child = leash.start(self._command, log=log)
+            self._child = leash.start(self._command, log=log, env=self._environment)
         self._processes.record(self._child.pid, "worker")
 
     def alive(self) -> bool:
