@@ -43,6 +43,13 @@ def errors_file(output: str) -> Path:
     return Path(f"{output}.errors.jsonl")
 
 
+def drop_errors(output: str) -> None:
+    """Removes a list of failed requests beside `output` that was written by us and has no cause any more."""
+    place = errors_file(output)
+    if _is_ours(place):
+        place.unlink(missing_ok=True)
+
+
 def is_parquet(output: str) -> bool:
     """Whether `output` is written as Parquet, which is flat always."""
     return output.lower().endswith(PARQUET)
@@ -158,8 +165,8 @@ def _write_files(
                 errors.stream.write(as_bytes(error_of(answer)))
         if errors is not None:
             errors.keep()
-        elif _is_ours(place):
-            place.unlink(missing_ok=True)
+        else:
+            drop_errors(output)
     return tally.counts()
 
 
