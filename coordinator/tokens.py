@@ -87,7 +87,8 @@ class Tokens:
 
 def pack(ids: Sequence[int]) -> bytes:
     """Token ids as uint32, little endian."""
-    packed = array("I", ids)
+    packed = array("I")
+    packed.fromlist(list(ids))  # 12 us for 500 of them, and 8 so
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()
