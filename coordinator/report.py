@@ -13,7 +13,7 @@ from coordinator.failures import Failure, Failures
 from coordinator.progress import duration
 from coordinator.records import Answer, JobRecord
 from coordinator.results import STDOUT, errors_file
-from fleet.job import Finish, RequestState
+from fleet.job import Finish, RequestState, Task
 
 if TYPE_CHECKING:
     from coordinator.local_run import RunResult
@@ -56,6 +56,8 @@ class Summary:
     crashes: int
     #: wall clock of this run, model loading included
     seconds: float
+    #: rows computed per wall second of this run
+    rows_per_s: float
     #: tokens per wall second of this run
     output_tps: float
     prompt_tps: float
@@ -74,6 +76,8 @@ class Summary:
     output: str
     #: where the failed requests are listed, None when there are none
     errors: str | None
+    #: rows are texts that were embedded: no new tokens, no decode steps
+    embeds: bool = False
 
 
 def survey(answers: Iterable[Answer]) -> Survey:
@@ -94,7 +98,8 @@ class Report:
     def __init__(self, job: JobRecord, result: RunResult, answers: Iterable[Answer]) -> None:
         output = job.spec.output
         errors = str(errors_file(output)) if result.counts.failed and output != STDOUT else None
-        self.summary = make(job.id, result, survey(answers), output=output, errors=errors)
+        embeds = job.spec.task is Task.EMBED
+        self.summary = make(job.id, result, survey(answers), output=output, errors=errors, embeds=embeds)
 
     def show(self, *, as_json: bool, to_stderr: bool) -> None:
         """Prints it: on stderr where the answers themselves go to stdout."""
@@ -102,7 +107,9 @@ class Report:
         print(shown, file=sys.stderr if to_stderr else sys.stdout)
 
 
-def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str | None) -> Summary:
+def make(
+    job: int, result: RunResult, seen: Survey, *, output: str, errors: str | None, embeds: bool = False
+) -> Summary:
     """The summary of a run that ended."""
     counts, total = result.counts, result.figures
     return Summary(
@@ -120,6 +127,7 @@ def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str 
         thinking_rows=seen.thinking,
         crashes=result.crashes,
         seconds=result.seconds,
+        rows_per_s=result.computed / result.seconds if result.seconds else 0.0,
         output_tps=total.output_tokens / result.seconds if result.seconds else 0.0,
         prompt_tps=total.prompt_tokens / result.seconds if result.seconds else 0.0,
         padding=total.padding_tokens / max(total.prompt_tokens + total.padding_tokens, 1),
@@ -130,6 +138,7 @@ def make(job: int, result: RunResult, seen: Survey, *, output: str, errors: str 
         peak_bytes=total.peak_bytes,
         output=output,
         errors=errors,
+        embeds=embeds,
     )
 
 
@@ -148,11 +157,15 @@ def text(summary: Summary) -> str:
     ]
     if summary.thinking_rows:
         lines.append(_line("", f"{summary.thinking_rows:,} still thinking at --max-tokens, without an answer"))
-    if summary.mean_batch is not None and summary.occupancy is not None:
+    with_loading = f"{duration(summary.seconds)} with the loading of the model"
+    if summary.embeds:
+        speed = f"{summary.rows_per_s:,.0f} texts/s, {summary.prompt_tps:,.0f} tok/s, {with_loading}"
+        lines += [_line("speed", f"{speed}, {summary.padding:.1%} padding")] if summary.computed_rows else []
+    elif summary.mean_batch is not None and summary.occupancy is not None:
         speed = f"{summary.output_tps:,.0f} tok/s out, {summary.prompt_tps:,.0f} tok/s in"
         batch = f"{summary.mean_batch:.1f} rows on average, {summary.occupancy:.0%} of the cap"
         lines += [
-            _line("speed", f"{speed}, {duration(summary.seconds)} with the loading of the model"),
+            _line("speed", f"{speed}, {with_loading}"),
             _line("batch", f"{batch}, {summary.padding:.1%} padding"),
         ]
     if summary.single:
@@ -177,6 +190,8 @@ def _requests(summary: Summary) -> str:
 
 
 def _tokens(summary: Summary) -> str:
+    if summary.embeds:
+        return f"{summary.input_tokens:,}"
     shared = f"; {summary.shared_tokens:,} in shared prefixes, not computed again" if summary.shared_tokens else ""
     return f"{summary.input_tokens:,} in, {summary.output_tokens:,} out{shared}"
 

@@ -175,3 +175,16 @@ def test_it_is_printed_where_the_answers_are_not(capsys: pytest.CaptureFixture[s
 def test_it_is_one_line_of_json_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
     report.Report(job("-"), RESULT, []).show(as_json=True, to_stderr=True)
     assert json.loads(capsys.readouterr().err)["errors"] is None
+
+
+def test_texts_that_were_embedded_are_told_as_texts_and_not_as_answers() -> None:
+    figures = Figures(prompt_tokens=30_000, padding_tokens=10_000, prefill_s=20.0)
+    result = replace(RESULT, figures=figures, counts=Counts(requests=100, done=100, input_tokens=40_000))
+    summary = report.make(7, result, report.Survey(rows=100), output="/v.npy", errors=None, embeds=True)
+    assert report.text(summary).splitlines() == [
+        "requests  100 of 100 done, 0 failed",
+        "tokens    40,000",
+        "rows      90 computed, 10 reused",
+        "speed     2 texts/s, 600 tok/s, 0:50 with the loading of the model, 25.0% padding",
+        "output    /v.npy",
+    ]
