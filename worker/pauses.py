@@ -92,20 +92,17 @@ def linux_conditions(supplies: Path, meminfo: str, *, by_user: bool = False) -> 
 class Pauses:
     """Looks at the conditions and pauses the desk, on a thread of its own."""
 
-    def __init__(
-        self, desk: Desk, look: Callable[[], Conditions], *, works_on_battery: bool = False, poll_s: float = POLL_S
-    ) -> None:
+    def __init__(self, desk: Desk, look: Callable[[], Conditions], *, works_on_battery: bool = False) -> None:
         self._desk = desk
         self._look = look
         self._works_on_battery = works_on_battery
-        self._poll_s = poll_s
         self._reason = ""
 
     def run(self) -> None:
         """Until the desk closes."""
         while not self._desk.closed:
             self.turn()
-            self._desk.await_closed(self._poll_s)
+            self._desk.await_closed(POLL_S)
 
     def turn(self) -> None:
         """Looks once."""
