@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from coordinator.broker_socket import find_broker
 from coordinator.dispatch import Dispatch
 from coordinator.ledger import Ledger
 from coordinator.lock import StateLock
+from coordinator.machine import memory_bytes
 from coordinator.records import JobStatus
 from coordinator.snapshot import FleetSnapshot, JobLine, MacLine, MacState
 from coordinator.throughput import Throughput
@@ -119,7 +118,7 @@ def mac_line(beat: Beat, output_tps: float) -> MacLine:
         state=_STATES[beat.state],
         note=beat.note,
         chip=beat.host.chip,
-        memory_bytes=beat.host.memory_bytes or _memory_bytes(),
+        memory_bytes=beat.host.memory_bytes or memory_bytes(),
         used_bytes=beat.figures.peak_bytes,
         cap=beat.engine.cap if beat.engine else 0,
         running=len(beat.running),
@@ -134,9 +133,3 @@ def _mean_tps(figures: Figures) -> float:
     """Before two beats were seen: new tokens over the seconds that the engine has computed."""
     busy_s = figures.decode_s + figures.prefill_s
     return figures.output_tokens / busy_s if busy_s else 0.0
-
-
-def _memory_bytes() -> int:
-    with suppress(ValueError, OSError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 0

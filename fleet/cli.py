@@ -26,6 +26,7 @@ class Command:
 COMMANDS = {
     "run": Command("coordinator.commands.run", "run a backlog on this machine and write every answer to a file"),
     "status": Command("coordinator.commands.status", "show the fleet: jobs, Macs, and what happened lately"),
+    "plan": Command("coordinator.commands.plan", "say how long a backlog will take, before anything is computed"),
     "jobs": Command("coordinator.commands.jobs", "list the jobs recorded in the state folder"),
     "results": Command("coordinator.commands.results", "write the answers a job has so far"),
     "cancel": Command("coordinator.commands.cancel", "stop working on a job; what it has is kept"),

@@ -1,0 +1,136 @@
+"""`fleet plan`: reads the input, makes the plan, prints it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from coordinator import failures
+from coordinator.backlog_flags import intake_options
+from coordinator.intake import Intake
+from coordinator.plan import Answers, Machine, Plan, plan
+from coordinator.planning import Reading, answers, this_machine
+from coordinator.progress import duration
+from coordinator.tariff import Tariff, money
+from coordinator.wording import counted
+from fleet.config import StateDir
+from fleet.errors import UsageError
+from fleet.model import find_model, weights_hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan and what it rests on."""
+
+    plan: Plan
+    reading: Reading
+    machines: tuple[Machine, ...]
+    answers: Answers
+
+
+def print_plan(args: argparse.Namespace, tariff: Tariff | None) -> None:
+    """Does what `fleet plan` was asked. UsageError when no speed is known, after what the input has was printed."""
+    inputs = [name if name == "-" else str(Path(name).absolute()) for name in args.inputs]
+    state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
+    folder = find_model(args.model)
+    model_hash = weights_hash(folder, state.root / "hashes.json")
+    options = intake_options(args)
+    intake = Intake(inputs, options, folder, model_hash)
+    reading = Reading()
+    for chunk in intake.chunks():
+        reading.add(chunk)
+    expected = answers(state, options.task, model_hash, reading.rows_per_request)
+    machine = this_machine(state, folder, model_hash)
+    if machine is None or not reading.load.rows:
+        print(json.dumps(_backlog(reading)) if args.json else _backlog_line(reading))
+        raise UsageError(_why_none(args.model, reading))
+    planned = Planned(
+        plan=plan(reading.load, [machine], expected, tariff), reading=reading, machines=(machine,), answers=expected
+    )
+    print(json.dumps(as_dict(planned)) if args.json else text(planned))
+
+
+def _why_none(model: str, reading: Reading) -> str:
+    if not reading.load.rows:
+        return "there is no row to plan for: `fleet run --dry-run` tells what is wrong with the lines"
+    return (
+        f"no speed of this model was measured on this machine yet: `fleet bench {model}` does, in a few minutes; "
+        "a run needs no plan"
+    )
+
+
+def as_dict(planned: Planned) -> dict[str, object]:
+    """The plan as `--json` shows it."""
+    return {**_backlog(planned.reading), **asdict(planned.plan), "assumed": assumptions(planned)}
+
+
+def _backlog(reading: Reading) -> dict[str, object]:
+    found = reading.found
+    return {
+        "requests": found.requests,
+        "bad_lines": found.failed,
+        "rows": reading.load.rows,
+        "input_tokens": reading.load.input_tokens,
+    }
+
+
+def text(planned: Planned) -> str:
+    """The plan as a person reads it."""
+    made = planned.plan
+    least, mean, most = made.output_tokens
+    shortest, expected, longest = map(duration, made.seconds)
+    lines = [
+        _backlog_line(planned.reading),
+        _line("answers", f"about {mean:,} new tokens ({least:,} to {most:,})"),
+        _line("time", f"about {expected} ({shortest} to {longest}), without loading the model"),
+        *[_line("speed", _speed(machine)) for machine in planned.machines],
+    ]
+    if len(made.parts) > 1:
+        lines += [_line("share", f"{part.share:.0%} {part.name}: {counted(part.rows, 'row')}") for part in made.parts]
+    if made.unfit_rows:
+        lines.append(_line("memory", f"{counted(made.unfit_rows, 'row')} need about more than there is: they may fail"))
+    if made.kwh is not None:
+        lines.append(_line("energy", _energy(made)))
+    return "\n".join([*lines, *[_line("assumed", told) for told in assumptions(planned)]])
+
+
+def assumptions(planned: Planned) -> list[str]:
+    """What the plan takes for granted."""
+    measured = sorted({bucket for machine in planned.machines for bucket in machine.rates})
+    lengths = ", ".join(f"{bucket:,}" for bucket in measured)
+    return [
+        planned.answers.origin,
+        f"speeds measured with rows of up to {lengths} tokens; others run like the next longer",
+        "nothing is recorded yet, and no rows are equal or share a prefix: those cost less",
+    ]
+
+
+def _backlog_line(reading: Reading) -> str:
+    found, load = reading.found, reading.load
+    parts = [
+        counted(found.requests, "request"),
+        counted(load.rows, "row"),
+        counted(load.input_tokens, "prompt token"),
+        *([counted(found.failed, "bad line")] if found.failed else []),
+    ]
+    return "\n".join([_line("backlog", ", ".join(parts)), *failures.lines(found.failures.kinds())])
+
+
+def _speed(machine: Machine) -> str:
+    fastest = max(machine.rates.values(), key=lambda rates: rates.decode_tps)
+    return f"{fastest.decode_tps:,.0f} tok/s with {counted(fastest.batch, 'row')} together on {machine.name}"
+
+
+def _energy(made: Plan) -> str:
+    parts = [f"about {made.kwh:,.2f} kWh"]
+    if made.cost is not None:
+        parts.append(f"{money(made.cost)} in all")
+    if made.cost_per_million is not None:
+        parts.append(f"{money(made.cost_per_million)} for a million new tokens")
+    return ", ".join(parts)
+
+
+def _line(name: str, value: str) -> str:
+    return f"{name:<9} {value}"

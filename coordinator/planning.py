@@ -1,0 +1,74 @@
+"""What a plan rests on: the backlog as it is read, speeds that were measured, answers of earlier jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from coordinator.dry_run import DryRun
+from coordinator.ledger import Ledger
+from coordinator.machine import longest_row, memory_bytes
+from coordinator.plan import LABELS, UNKNOWN, Answers, Load, Machine, expected_answers, machine
+from coordinator.records import JobStatus, NewRequest
+from fleet.config import StateDir
+from fleet.job import Task
+from fleet.knees import Measured, measured
+
+
+class Reading:
+    """An input's requests, counted as they are read."""
+
+    def __init__(self) -> None:
+        self.found = DryRun(keep_errors=False)
+        self.load = Load()
+
+    def add(self, requests: Iterable[NewRequest]) -> None:
+        """Counts these requests, and the rows of the good ones."""
+        for request in requests:
+            failed = self.found.failed
+            self.found.add([request])
+            if self.found.failed == failed:
+                for row in request.rows:
+                    self.load.add(row.length, row.max_tokens)
+
+    @property
+    def rows_per_request(self) -> float:
+        """Of good requests, on average."""
+        return self.load.rows / max(self.found.requests - self.found.failed, 1)
+
+
+def this_machine(state: StateDir, folder: Path, model_hash: str) -> Machine | None:
+    """This machine with what was measured of the model on it; None when nothing was."""
+    known = [entry for entry in measured(state.knees, model_hash) if entry.curves]
+    if not known:
+        return None
+    entry = _likeliest(known)
+    return machine(entry.machine, entry.curves, longest_row(folder, memory_bytes()))
+
+
+def _likeliest(known: list[Measured]) -> Measured:
+    """The one of this machine, as far as its number of cores tells; a folder is rarely used by two."""
+    ours = [entry for entry in known if f", {os.cpu_count()} cores" in entry.machine]
+    return (ours or known)[-1]
+
+
+def answers(state: StateDir, task: Task, model_hash: str, rows_per_request: float) -> Answers:
+    """How long answers are expected to be: as in earlier jobs of this task and model, if there were any."""
+    if task is Task.CLASSIFY:
+        return LABELS
+    jobs = []
+    if state.has_ledger():
+        with Ledger.read(state) as ledger:
+            jobs = ledger.jobs()
+    return learnt(jobs, task, model_hash, rows_per_request) or UNKNOWN
+
+
+def learnt(jobs: Iterable[JobStatus], task: Task, model_hash: str, rows_per_request: float) -> Answers | None:
+    """What the answers in `jobs` tell; None when there is none of this task and model."""
+    alike = [job for job in jobs if (job.record.spec.task, job.record.spec.model_hash) == (task, model_hash)]
+    return expected_answers(
+        (job.counts.done, job.counts.output_tokens / job.counts.done / max(rows_per_request, 1e-9))
+        for job in alike
+        if job.counts.done
+    )
