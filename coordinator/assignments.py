@@ -15,12 +15,26 @@ class Flight:
     #: shard id
     id: str
     worker: str
+    #: the ledger's job id
+    job: int = 0
     #: rows without a result yet
     rows: dict[int, OpenRow] = field(default_factory=dict)
     #: a trial of suspects
     exclusive: bool = False
+    #: its rows are in another worker's shard too; the first result wins
+    copy: bool = False
     #: seconds (controller's clock) since which neither the queue nor a beat has shown it; None while one does
     missing_since: float | None = None
+    #: of its rows when it was sent, by which the rest is reckoned
+    sent_rows: int = 0
+    #: prompt tokens then, and new tokens expected
+    input_tokens: int = 0
+    output_tokens: float = 0.0
+
+    @property
+    def left_share(self) -> float:
+        """Rows without a result, as a share of those sent."""
+        return len(self.rows) / self.sent_rows if self.sent_rows else 1.0
 
 
 class Assignments:
@@ -31,68 +45,121 @@ class Assignments:
         self.flights: dict[str, Flight] = {}
         #: row in flight -> its shard
         self._shard_of: dict[int, str] = {}
+        #: row in flight -> shards that are copies of it
+        self._copies: dict[int, list[str]] = {}
         #: open row that was ever sent -> workers that may answer it
         self._holders: dict[int, set[str]] = {}
+        #: worker -> its flights, oldest first
+        self._of: dict[str, dict[str, Flight]] = {}
 
     def send(self, flight: Flight) -> None:
-        """Notes a shard as dispatched; none of its rows may be in another live shard."""
-        twice = [row for row in flight.rows if row in self._shard_of]
-        assert not twice, f"rows {twice[:5]} are already in a live shard"
+        """Notes a shard as dispatched; its rows may be in no other live shard, those of a copy must be."""
+        if flight.copy:
+            assert all(row in self._shard_of for row in flight.rows), "a copy of rows that are in no shard"
+        else:
+            twice = [row for row in flight.rows if row in self._shard_of]
+            assert not twice, f"rows {twice[:5]} are already in a live shard"
         self.flights[flight.id] = flight
+        self._of.setdefault(flight.worker, {})[flight.id] = flight
         for row in flight.rows:
-            self._shard_of[row] = flight.id
+            if flight.copy:
+                self._copies.setdefault(row, []).append(flight.id)
+            else:
+                self._shard_of[row] = flight.id
             self._holders.setdefault(row, set()).add(flight.worker)
 
     def may_answer(self, worker: str, row: int) -> bool:
         """True when `row` was sent to `worker` at some time and is not recorded yet."""
         return worker in self._holders.get(row, ())
 
-    def recorded(self, row: int) -> None:
-        """The ledger has the row: nobody owes it any more."""
+    def recorded(self, row: int) -> list[str]:
+        """The ledger has the row: nobody owes it any more. The workers that had it."""
+        workers = [self.flights[shard].worker for shard in self.shards_of(row)]
         self.release([row])
         self._holders.pop(row, None)
+        return workers
 
-    def release(self, rows: Iterable[int]) -> list[OpenRow]:
-        """Takes rows out of their shards, because they come back without a result; those that were in flight."""
+    def release(self, rows: Iterable[int], worker: str | None = None) -> list[OpenRow]:
+        """Takes rows out of the shards of `worker` (of all, without one), because they come back without a result;
+        those that are now in no shard and were in one."""
         released = []
         for row in rows:
-            shard = self._shard_of.pop(row, None)
-            if shard is None:
-                continue
-            flight = self.flights[shard]
-            released.append(flight.rows.pop(row))
-            if not flight.rows:
-                del self.flights[shard]
+            taken = None
+            for shard in self.shards_of(row):
+                if worker is None or self.flights[shard].worker == worker:
+                    taken = self._take_out(row, shard)
+            if taken is not None and row not in self._shard_of:
+                released.append(taken)
         return released
 
     def release_shard(self, shard: str) -> list[OpenRow]:
-        """Takes a whole shard back."""
+        """Takes a whole shard back; its rows that are in no other."""
         flight = self.flights.get(shard)
-        return self.release(list(flight.rows)) if flight else []
+        if flight is None:
+            return []
+        taken = [self._take_out(row, shard) for row in list(flight.rows)]
+        return [row for row in taken if row.id not in self._shard_of]
 
     def release_worker(self, worker: str) -> list[OpenRow]:
-        """Takes back everything a lost worker had."""
-        return [row for flight in self.of(worker) for row in self.release(list(flight.rows))]
+        """Takes back everything a lost worker had; the rows that nobody else has."""
+        return [row for flight in self.of(worker) for row in self.release_shard(flight.id)]
 
     def of(self, worker: str) -> list[Flight]:
-        """The worker's shards in flight."""
-        return [flight for flight in self.flights.values() if flight.worker == worker]
+        """The worker's shards in flight, oldest first."""
+        return list(self._of.get(worker, {}).values())
 
     def shard_of(self, row: int) -> Flight | None:
-        """The shard the row is in."""
+        """The shard the row is in, the first when there are copies."""
         shard = self._shard_of.get(row)
         return self.flights[shard] if shard is not None else None
+
+    def shards_of(self, row: int) -> list[str]:
+        """The shard the row is in, and copies of it."""
+        shard = self._shard_of.get(row)
+        if shard is None:
+            return []
+        return [shard, *self._copies[row]] if row in self._copies else [shard]
+
+    def copied(self) -> int:
+        """Rows that more than one worker has."""
+        return len(self._copies)
+
+    def _take_out(self, row: int, shard: str) -> OpenRow:
+        copies = self._copies.get(row, [])
+        if shard in copies:
+            copies.remove(shard)
+        elif copies:
+            # the oldest copy is the row's shard from now on
+            self._shard_of[row] = copies.pop(0)
+        else:
+            del self._shard_of[row]
+        if row in self._copies and not copies:
+            del self._copies[row]
+        flight = self.flights[shard]
+        taken = flight.rows.pop(row)
+        if not flight.rows:
+            del self.flights[shard]
+            del self._of[flight.worker][shard]
+            if not self._of[flight.worker]:
+                del self._of[flight.worker]
+        return taken
 
     def __len__(self) -> int:
         return len(self._shard_of)
 
     def validate(self) -> None:
-        """Raises AssertionError when a row is in two shards or an index disagrees (I4)."""
-        seen: dict[int, str] = {}
+        """Raises AssertionError when a row is in two shards that are no copies, or an index disagrees (I4)."""
+        seen: dict[int, list[str]] = {}
         for flight in self.flights.values():
             assert flight.rows, f"empty shard {flight.id} kept"
+            assert self._of[flight.worker][flight.id] is flight, f"{flight.worker} does not know {flight.id}"
             for row in flight.rows:
-                assert row not in seen, f"row {row} is in {seen[row]} and in {flight.id}"
-                seen[row] = flight.id
+                seen.setdefault(row, []).append(flight.id)
                 assert flight.worker in self._holders.get(row, ()), f"row {row} has no holder {flight.worker}"
-        assert seen == self._shard_of, "the row index disagrees with the shards"
+        assert sum(map(len, self._of.values())) == len(self.flights), "a worker knows a shard that is gone"
+        assert {row: set(self.shards_of(row)) for row in self._shard_of} == {row: set(ids) for row, ids in seen.items()}
+        for row, shards in seen.items():
+            plain = [shard for shard in shards if not self.flights[shard].copy]
+            assert len(plain) <= 1, f"row {row} is in {plain}, none of them a copy"
+            workers = [self.flights[shard].worker for shard in shards]
+            assert len(set(workers)) == len(workers), f"row {row} is twice with a worker"

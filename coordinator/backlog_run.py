@@ -16,6 +16,7 @@ from coordinator.backlog_flags import intake_options
 from coordinator.dry_run import dry_run
 from coordinator.feed import Feed
 from coordinator.intake import Intake, IntakeOptions
+from coordinator.job_run import JobRun
 from coordinator.ledger import Ledger
 from coordinator.local_run import LocalRun, RunOptions, RunResult
 from coordinator.preflight import check_output, check_space
@@ -58,9 +59,10 @@ def run_backlog(args: argparse.Namespace) -> Exit:
         intake.use_salt(job.salt)
         signature = intake.signature()  # of now: what changes while it is read is read again by the next run
         feed = _feed(ledger, job, intake, signature, say, known=known)
-        run = LocalRun(job, ledger, state, processes, RunOptions(cap=args.batch, memory_bytes=args.memory))
+        run = JobRun(job, ledger, intake.reduce, feed=feed, signature=signature)
+        local = LocalRun(run, ledger, state, processes, RunOptions(cap=args.batch, memory_bytes=args.memory))
         with Progress(quiet=args.json) as progress:
-            result = run.go(feed, signature, intake.reduce, progress.show)
+            result = local.go(progress.show)
         _warn(intake, say)
         return _finish(args, ledger, job, intake, result)
 

@@ -1,153 +1,118 @@
-"""The loop that carries a job out: intake -> ledger -> pool -> shards -> results -> ledger. Sole user of the ledger.
+"""The loop's work: jobs' rows to workers as shards, results to the ledger. Sole user of the ledger in its thread.
 
-It performs what the pure parts decide (`scheduler`, `suspects`, `assignments`); faults end in one recovery path:
-rows that come back without a result go back to the pool.
+It performs what the pure parts decide (`work_order`, `scheduler`, `suspects`, `assignments`); members and jobs come and
+go while it runs. Faults end in one recovery path: rows that come back without a result go back to their job's pool.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from coordinator.assignments import Assignments, Flight
-from coordinator.backlog import Backlog
 from coordinator.dispatch import Dispatch
-from coordinator.faults import Faults
-from coordinator.feed import Feed
+from coordinator.faults import Faults, HopelessJobError
+from coordinator.job_run import JobRun
 from coordinator.ledger import Ledger
-from coordinator.member import Member, OutputLengths
-from coordinator.prefix import NO_PREFIXES, PrefixSearch
-from coordinator.records import Counts, JobRecord, NewRow, OpenRow, Shape, StoredRow
-from coordinator.scheduler import Cut, PoolView, WorkerView, cuts, seconds
-from fleet.errors import ModelError
-from fleet.job import Sampling
-from fleet.messages import Crashed, Finished, Message, Returned, RowResult, RowWork, Shard
+from coordinator.member import Member, Presence
+from coordinator.records import OpenRow
+from coordinator.roster import Roster
+from coordinator.run_view import RunView, run_view
+from coordinator.sender import Sender
+from fleet.errors import FleetError, ModelError
+from fleet.messages import Cancel, Crashed, Finished, Message, Returned, RowResult
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: Result messages taken from a worker's stream in one turn.
 TAKE = 64
-#: Recorded rows read at once to look for prefixes: their tokens are in memory together.
-READ = 100
-
-
-class Reducer(Protocol):
-    """Makes the next level of a long document, see `intake.Intake.reduce`."""
-
-    def __call__(self, texts: Sequence[str], *, sampling: Sampling, max_tokens: int) -> tuple[NewRow, ...]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunView:
-    """How far the run is, for the progress bar."""
-
-    counts: Counts
-    intake_ended: bool
-    #: new tokens per second over the last minute
-    output_tps: float
-    #: prompt tokens per second over the last minute
-    prompt_tps: float
-    #: rows computed in this run
-    computed: int
-    #: seconds of work left over all workers
-    left_s: float
-    #: in words
-    state: str
 
 
 class Controller:
-    """Runs one job on the members it has until every request is terminal."""
+    """Runs the jobs it has on the members it has."""
 
     def __init__(
         self,
-        job: JobRecord,
         *,
         ledger: Ledger,
         dispatch: Dispatch,
-        members: Iterable[Member],
-        reduce: Reducer,
-        share_prefixes: bool = True,
+        tell: Callable[[str], None] = log.info,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.job = job
+        """`tell` takes a sentence on what happened, for people."""
         self.ledger = ledger
         self.dispatch = dispatch
-        self.members = {member.id: member for member in members}
-        self.backlog = Backlog()
-        self.assignments = Assignments()
-        self.faults = Faults(ledger, self.assignments, dispatch, hopeful=ledger.counts(job.id).done > 0)
-        self.outputs = OutputLengths()
-        self.prefixes = PrefixSearch(share=share_prefixes)
         self.clock = clock
-        #: rows recorded in this run, computed by a worker
+        self.tell = tell
+        self.roster = Roster()
+        self.members = self.roster.members
+        self.runs = self.roster.runs
+        self.assignments = self.roster.assignments
+        self.faults = Faults(ledger, self.assignments, dispatch)
+        self._sender = Sender(self.roster, self.faults, dispatch)
+        #: rows recorded since the start, computed by a worker
         self.computed = 0
         #: ids of crashes and returns dealt with; a worker tells them again to a wiped broker
         self._told: set[str] = set()
         #: when work began, by the clock, until the first shard is sent
         self._began_s: float | None = clock()
-        self._reduce = reduce
 
-    # -- in ----------------------------------------------------------------------------------------
+    # -- who and what ------------------------------------------------------------------------------
 
-    def take_in(self, feed: Feed, signature: str) -> bool:
-        """Moves a prepared chunk into the ledger and the pool; False when none was ready. `signature` is that of the
-        input before it was read: what is changed meanwhile is then read again by the next run."""
-        if feed.ended:
-            return False
-        chunk = feed.poll()
-        if chunk is not None:
-            self.prefixes.add(row.tokens for request in chunk for row in request.rows)
-            self.backlog.add(self.ledger.add_requests(self.job.id, chunk))
-            if any(request.shape is Shape.REDUCE for request in chunk):
-                self._reduce_ready()
-        elif feed.ended:
-            self.prefixes.freeze()
-            self.ledger.finish_intake(self.job.id, signature)
-        return chunk is not None
+    def add_member(self, member: Member) -> None:
+        """A worker that is expected from now on."""
+        member.heard_s = self.clock()
+        self.members[member.id] = member
 
-    def take_up(self) -> None:
-        """Fills the pool from a ledger whose intake is complete."""
-        for rows in self.ledger.open_rows(self.job.id):
-            self._sample(rows)
-            self.backlog.add(rows)
-        self.prefixes.freeze()
-        self._reduce_ready()
+    def remove_member(self, member: Member) -> None:
+        """A worker that is expected no more; its rows run elsewhere."""
+        self.lose(member)
+        del self.members[member.id]
 
-    def _sample(self, rows: Sequence[OpenRow]) -> None:
-        for start in range(0, len(rows), READ):
-            if self.prefixes.frozen:
-                return
-            stored = self.ledger.rows([row.id for row in rows[start : start + READ]])
-            self.prefixes.add(row.tokens for row in stored)
+    def add_job(self, run: JobRun) -> None:
+        """A job to work on from now on."""
+        self.runs[run.job.id] = run
+
+    def drop_job(self, job: int, error: FleetError | None = None) -> None:
+        """Works on a job no more, because of `error` or by somebody's wish: rows that no other job needs are
+        cancelled where they run."""
+        run = self.runs.pop(job)
+        run.error = error
+        run.close()
+        rows = self.faults.forget(job)
+        for member in self.members.values():
+            held = [flight for flight in self.assignments.of(member.id) if flight.job == job]
+            dropped = [row for flight in held for row in self.assignments.release_shard(flight.id)]
+            rows += dropped
+            for flight in held:
+                self.dispatch.take_back(member.id, flight.id)
+            if dropped:
+                self.dispatch.control(member.id, Cancel(rows=tuple(row.id for row in dropped)))
+        self.give_back(rows)
 
     # -- results -----------------------------------------------------------------------------------
 
     def absorb(self) -> bool:
         """Records what the workers' streams hold, then deletes it there; False when there was nothing."""
-        heard = False
-        for member in self.members.values():
-            entries = self.dispatch.results(member.id, TAKE)
-            if not entries:
-                continue
-            heard = True
-            self._record(member, [message for _, message in entries])
-            self.dispatch.delete(member.id, [entry for entry, _ in entries])
-        return heard
+        heard = self.dispatch.heard(list(self.members), TAKE)
+        for worker, entries in heard.items():
+            self._record(self.members[worker], [message for _, message in entries])
+            self.dispatch.delete(worker, [entry for entry, _ in entries])
+        return bool(heard)
 
     def _record(self, member: Member, messages: Sequence[Message]) -> None:
-        results = [row for message in messages if isinstance(message, Finished) for row in message.rows]
-        self._commit(member, results)
+        self._commit(member, [row for message in messages if isinstance(message, Finished) for row in message.rows])
         for message in messages:
             if isinstance(message, Crashed | Returned) and message.id not in self._told:
                 if message.id:
                     self._told.add(message.id)
                 if isinstance(message, Crashed):
-                    self.faults.crashed(member, message)
+                    self.blame(self.faults.crashed, member, message)
                 else:
-                    self._returned(message)
+                    self._returned(member, message)
 
     def _commit(self, member: Member, results: Sequence[RowResult]) -> None:
         accepted = [row for row in results if self.assignments.may_answer(member.id, row.id)]
@@ -157,113 +122,98 @@ class Controller:
             return
         reducible = self.ledger.commit(member.id, accepted)
         for result in accepted:
-            flight = self.assignments.shard_of(result.id)
-            if flight is not None:
-                self.outputs.finished(flight.rows[result.id], result.output_tokens, result.finish)
-            self.assignments.recorded(result.id)
-            self.faults.finished(member, result.id)
+            self._note(member, result)
         self.computed += len(accepted)
-        if reducible:
-            self._reduce_ready()
+        member.rows_done += len(accepted)
+        for job in self.ledger.jobs_of(reducible):
+            if job in self.runs:
+                self.runs[job].reduce_ready()
 
-    def _returned(self, message: Returned) -> None:
+    def _note(self, member: Member, result: RowResult) -> None:
+        flight = self.assignments.shard_of(result.id)
+        row = flight.rows[result.id] if flight is not None else None
+        if row is not None and row.job in self.runs:
+            self.runs[row.job].recorded(row, result)
+        self.assignments.recorded(result.id)
+        self.faults.finished(member, result.id, row.job if row is not None else 0)
+
+    def _returned(self, member: Member, message: Returned) -> None:
         rows = self.assignments.release(message.rows)
         if message.reason:
-            raise ModelError(message.reason)
+            for job in {row.job for row in rows} & self.runs.keys():
+                self._refused(member, self.runs[job], message.reason)
         self.give_back(rows)
 
-    def give_back(self, rows: Iterable[OpenRow]) -> None:
-        """Rows without a result go back to the pool, ahead of the rest; suspects wait for a new trial."""
-        self.backlog.put_back(self.faults.keep_suspects(rows))
+    def _refused(self, member: Member, run: JobRun, reason: str) -> None:
+        """A worker cannot load a job's model; when no worker that is there can, the job fails."""
+        member.refused[run.model] = reason
+        self.tell(f"{member.name} cannot work on job {run.job.id}: {reason}")
+        there = [other for other in self.members.values() if other.presence is not Presence.LOST]
+        if all(run.model in other.refused for other in there):
+            self.drop_job(run.job.id, ModelError(reason))
 
-    def _reduce_ready(self) -> None:
-        """Makes the rows that summarize the parts' summaries of long documents, level after level."""
-        while requests := self.ledger.ready_to_reduce(self.job.id):
-            for request in requests:
-                sampling, max_tokens = self.ledger.part_settings(request)
-                rows = self._reduce(self.ledger.part_texts(request), sampling=sampling, max_tokens=max_tokens)
-                self.backlog.add(self.ledger.add_parts(request, rows))
+    def blame(self, charge: Callable[[Member, T], None], member: Member, of: T) -> None:
+        """Does what `charge` says follows from a crash; a job of which nothing can be hoped ends with it."""
+        try:
+            charge(member, of)
+        except HopelessJobError as error:
+            if error.job in self.runs:
+                self.drop_job(error.job, error)
+
+    # -- back --------------------------------------------------------------------------------------
+
+    def give_back(self, rows: Iterable[OpenRow]) -> None:
+        """Rows without a result go back to the pool of their job, ahead of the rest, or to that of another job which
+        needs them; suspects wait for a new trial."""
+        needed = self._rehome(list(rows))
+        pools: dict[int, list[OpenRow]] = {}
+        for row in self.faults.keep_suspects(needed):
+            pools.setdefault(row.job, []).append(row)
+        for job, some in pools.items():
+            self.runs[job].put_back(some)
+
+    def _rehome(self, rows: Sequence[OpenRow]) -> list[OpenRow]:
+        lost = [row.id for row in rows if row.job not in self.runs]
+        if not lost:
+            return list(rows)
+        needed = self.ledger.needed_by(lost)
+        homes = {row.id: min(needed.get(row.id, set()) & self.runs.keys(), default=0) for row in rows}
+        kept = [(row, row.job if row.job in self.runs else homes[row.id]) for row in rows]
+        return [row.of_job(job) for row, job in kept if job]
+
+    def lose(self, member: Member) -> None:
+        """A worker is gone: its finished rows are recorded, all others go back, its keys are deleted."""
+        while self.absorb():
+            pass
+        member.lost()
+        self.give_back(self.assignments.release_worker(member.id))
+        self.dispatch.purge(member.id)
+
+    def vanished(self, member: Member) -> None:
+        """A worker's process went without a word, with rows in its batch: they go back, and are remembered."""
+        while self.absorb():
+            pass
+        running, member.beat = member.running, None
+        if running:
+            self.blame(self.faults.vanished, member, running)
+        self.give_back(self.assignments.release(running))
+
+    def recall(self, member: Member, queued: set[str]) -> None:
+        """A worker rests: takes back the shards that it has not taken."""
+        for flight in self.assignments.of(member.id):
+            if flight.id in queued and self.dispatch.take_back(member.id, flight.id):
+                self.give_back(self.assignments.release_shard(flight.id))
 
     # -- out ---------------------------------------------------------------------------------------
 
     def send_work(self) -> bool:
         """Sends the shards that are due; False when none was."""
-        shards: list[tuple[str, Shard]] = []
-        for member in self.members.values():
-            for rows in self.faults.trials():
-                shards += self._cut(member, rows, exclusive=True)
-        for cut in cuts([self._view(member) for member in self.members.values()], self._pool()):
-            shards += self._cut(self.members[cut.worker], self._take(cut), exclusive=False)
-        # All are in flight now: one that does not reach its queue is missed there, and its rows come back.
-        for worker, shard in shards:
-            self.dispatch.send(worker, shard)
-        if shards and self._began_s is not None:
+        sent = self._sender.send()
+        if sent and self._began_s is not None:
             log.info("first shard sent %.2f s after the start", self.clock() - self._began_s)
             self._began_s = None
-        return bool(shards)
+        return sent
 
-    def _take(self, cut: Cut) -> list[OpenRow]:
-        rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest)
-        if not rows and cut.longest is not None:
-            # No worker can hold what is left: one that is sent all the same answers with figures.
-            rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=None)
-        return rows
-
-    def _cut(self, member: Member, rows: Sequence[OpenRow], *, exclusive: bool) -> Iterator[tuple[str, Shard]]:
-        """Shards of rows of one sampling group, one for each prefix; what runs exclusively runs without any."""
-        if not rows:
-            return
-        opened = {row.id: row for row in rows}
-        known = NO_PREFIXES if exclusive else self.prefixes.found
-        for prefix, stored in known.split(self.ledger.rows(list(opened))).items():
-            shard = Shard(
-                id=member.shard_id(),
-                job=self.job.id,
-                model=self.job.spec.model,
-                model_hash=self.job.spec.model_hash,
-                sampling=self.ledger.sampling(rows[0].sampling),
-                prefix=prefix,
-                rows=tuple(_work(row, len(prefix)) for row in stored),
-                salt=self.job.salt,
-                exclusive=exclusive,
-            )
-            held = {row.id: opened[row.id] for row in stored}
-            self.assignments.send(Flight(id=shard.id, worker=member.id, rows=held, exclusive=exclusive))
-            yield member.id, shard
-
-    # -- views -------------------------------------------------------------------------------------
-
-    def _view(self, member: Member) -> WorkerView:
-        bare = member.view(0.0)
-        rows = [row for flight in self.assignments.of(member.id) for row in flight.rows.values()]
-        output = self.outputs.expected(sum(row.max_tokens for row in rows))
-        computed = self.prefixes.found.computed_share * sum(row.length for row in rows)
-        return member.view(seconds(bare, computed, output))
-
-    def _pool(self) -> PoolView:
-        return PoolView(
-            rows=len(self.backlog),
-            input_tokens=self.backlog.input_tokens,
-            output_tokens=self.outputs.expected(self.backlog.max_tokens),
-            computed_share=self.prefixes.found.computed_share,
-        )
-
-    def view(self, *, intake_ended: bool, state: str) -> RunView:
-        """How far the run is."""
-        views = [self._view(member) for member in self.members.values()]
-        pool = self._pool()
-        speed = sum(1 / max(seconds(view, pool.computed_tokens, pool.output_tokens), 1e-9) for view in views)
-        pool_s = 1 / speed if pool.rows and speed else 0.0
-        return RunView(
-            counts=self.ledger.counts(self.job.id),
-            intake_ended=intake_ended,
-            output_tps=sum(member.throughput.output_tps for member in self.members.values()),
-            prompt_tps=sum(member.throughput.prompt_tps for member in self.members.values()),
-            computed=self.computed,
-            left_s=pool_s + max((view.outstanding_s for view in views), default=0.0),
-            state=state,
-        )
-
-
-def _work(row: StoredRow, prefix_bytes: int) -> RowWork:
-    return RowWork(id=row.id, key=row.key, tokens=row.tokens[prefix_bytes:], max_tokens=row.max_tokens)
+    def view(self, run: JobRun, *, state: str) -> RunView:
+        """How far a job is."""
+        return run_view(self.roster, run, state=state)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import redis
@@ -57,6 +58,15 @@ class QueueLine:
     taking: int
     #: shards by registry: those an agent works on, failed ones, ...
     registries: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What the broker shows of a worker."""
+
+    #: shards that no agent has taken (those it is just taking included)
+    queued: frozenset[str]
+    lease: Lease | None
 
 
 class Dispatch:
@@ -122,12 +132,7 @@ class Dispatch:
             pipeline.get(keys.lease(worker))
             pipeline.pttl(keys.lease(worker))
             data, ttl_ms = pipeline.execute()
-        if data is None:
-            return None
-        beat = codec.decode(data)
-        if not isinstance(beat, Beat):
-            raise DecodeError(f"the lease of {worker} holds a {type(beat).__name__}")
-        return Lease(beat=beat, ttl_ms=ttl_ms)
+        return None if data is None else _lease(worker, data, ttl_ms)
 
     def beats(self) -> list[Beat]:
         """The last beat of every worker that has a lease, for looking only."""
@@ -156,11 +161,36 @@ class Dispatch:
             queue=name, waiting=waiting, taking=taking, registries=dict(zip(registries, held, strict=True))
         )
 
+    def sights(self, workers: Sequence[str]) -> dict[str, Sight]:
+        """What the broker shows of each worker now; a lease that cannot be read is logged and counts as none."""
+        with _translated(), self._redis.pipeline() as pipeline:
+            for worker in workers:  # in this order, see above
+                queue = self._queue(worker)
+                pipeline.lrange(queue.key, 0, -1)
+                pipeline.lrange(queue.intermediate_queue_key, 0, -1)
+                pipeline.get(keys.lease(worker))
+                pipeline.pttl(keys.lease(worker))
+            replies = iter(pipeline.execute())
+        return {worker: _sight(worker, *islice(replies, 4)) for worker in workers}
+
+    def heard(self, workers: Sequence[str], count: int) -> dict[str, list[tuple[str, Message]]]:
+        """As `results`, of several workers at once; those that wrote nothing are left out."""
+        if not workers:
+            return {}
+        with _translated():
+            streams: Any = self._redis.xread({keys.results(worker): "0-0" for worker in workers}, count=count)
+        found = dict(streams.items() if isinstance(streams, dict) else streams)
+        told = {worker: found.get(keys.results(worker).encode(), ()) for worker in workers}
+        return {worker: self._readable(worker, entries) for worker, entries in told.items() if entries}
+
     def results(self, worker: str, count: int) -> list[tuple[str, Message]]:
         """The oldest `count` entries the worker wrote; they stay until `delete`. One that is no message is
         logged, deleted and passed over."""
         with _translated():
             entries: Any = self._redis.xrange(keys.results(worker), count=count)
+        return self._readable(worker, entries)
+
+    def _readable(self, worker: str, entries: Sequence[Any]) -> list[tuple[str, Message]]:
         good: list[tuple[str, Message]] = []
         bad: list[str] = []
         for raw_id, fields in entries:
@@ -203,6 +233,23 @@ class Dispatch:
 
     def _queue(self, worker: str) -> Queue:
         return Queue(keys.queue(worker), connection=self._redis, serializer=codec.RqSerializer)
+
+
+def _sight(worker: str, waiting: Any, taking: Any, data: Any, ttl_ms: Any) -> Sight:
+    queued = frozenset(entry.decode() for entry in (*waiting, *taking))
+    try:
+        lease = None if data is None else _lease(worker, data, ttl_ms)
+    except DecodeError as error:
+        log.error("the lease of %s cannot be read: %s", worker, _first_words(error))
+        lease = None
+    return Sight(queued=queued, lease=lease)
+
+
+def _lease(worker: str, data: bytes, ttl_ms: int) -> Lease:
+    beat = codec.decode(data)
+    if not isinstance(beat, Beat):
+        raise DecodeError(f"the lease of {worker} holds a {type(beat).__name__}")
+    return Lease(beat=beat, ttl_ms=ttl_ms)
 
 
 def belongs(key: str, worker: str) -> bool:

@@ -15,11 +15,18 @@ from coordinator import ledger_jobs
 from coordinator.ledger_answers import stream_answers
 from coordinator.ledger_checks import check_ledger
 from coordinator.ledger_requests import RequestBook
-from coordinator.ledger_results import count_crash, fail_row, latest_texts, part_settings, record_results
-from coordinator.ledger_rows import HandedOut, RowBook, open_rows_of, stored_rows
+from coordinator.ledger_results import (
+    count_crash,
+    count_vanished,
+    fail_row,
+    latest_texts,
+    part_settings,
+    record_results,
+)
+from coordinator.ledger_rows import HandedOut, RowBook, needed_by, open_rows_of, stored_rows
 from coordinator.ledger_schema import first_request, job_of
-from coordinator.ledger_settle import settle, touch_requests, touch_rows, touch_to_reduce
-from coordinator.ledger_store import Store
+from coordinator.ledger_settle import settle, touch_rows, touch_to_reduce
+from coordinator.ledger_store import Store, check_exists
 from coordinator.lock import StateLock
 from coordinator.records import (
     Answer,
@@ -34,7 +41,6 @@ from coordinator.records import (
     StoredRow,
 )
 from fleet.config import StateDir
-from fleet.errors import UsageError
 from fleet.job import JobState, RowState, Sampling
 from fleet.messages import RowResult
 
@@ -70,20 +76,16 @@ class Ledger:
     @classmethod
     def read(cls, state: StateDir) -> Ledger:
         """For looking only, also while another process writes; UsageError when the folder has no ledger."""
-        _check_exists(state)
+        check_exists(state)
         return cls(state, Store(state.ledger, write=False), None, time.time)
 
     @classmethod
     def cancel(cls, state: StateDir, job: int) -> JobRecord:
         """Marks a running job cancelled, without the lock, also while a run works on it; the job as it then is."""
-        _check_exists(state)
+        check_exists(state)
         store = Store(state.ledger, write=True, busy_s=CANCEL_BUSY_S)
         try:
-            with store.transaction():
-                record = ledger_jobs.job_status(store, job).record
-                if record.state is JobState.FINISHED:
-                    raise UsageError(f"job {job} has finished, there is nothing to cancel")
-                store.run("INSERT OR IGNORE INTO cancellation (job) VALUES (?)", (job,))
+            ledger_jobs.cancel_job(store, job)
             return ledger_jobs.job_status(store, job).record
         finally:
             store.close()
@@ -102,7 +104,9 @@ class Ledger:
 
     # -- jobs ------------------------------------------------------------------------------------
 
-    def begin_job(self, spec: JobSpec, salt: str = "") -> tuple[JobRecord, bool]:
+    def begin_job(
+        self, spec: JobSpec, salt: str = "", *, priority: int = 0, submitted: bool = False
+    ) -> tuple[JobRecord, bool]:
         """The job of this spec, made RUNNING again with what failed open again, and True; or a new one, and False.
 
         A salt names its own job; without one the newest job of the spec is taken up, whatever its salt.
@@ -112,6 +116,7 @@ class Ledger:
             job = ledger_jobs.new_job(self._store, spec, salt, self._clock()) if found is None else found
             if found is not None:
                 ledger_jobs.reopen(self._store, job)
+            ledger_jobs.set_terms(self._store, job, priority=priority, submitted=submitted)
         self._handed[job] = HandedOut()
         if self._lock is not None:
             self._lock.note_job(job)
@@ -133,10 +138,15 @@ class Ledger:
         """Whether somebody cancelled the job since it was begun; for the run to ask between commits."""
         return self._store.row("SELECT 1 FROM cancellation WHERE job = ?", (job,)) is not None
 
-    def end_job(self, job: int, state: JobState) -> None:
-        """Records that no one works on the job any more."""
+    def set_model(self, job: int, model_hash: str) -> None:
+        """Names the weights of a job that was begun before they were read; what identifies it stays."""
         with self._writing():
-            self._store.run("UPDATE job SET state = ? WHERE id = ?", (state.value, job))
+            ledger_jobs.set_model(self._store, job, model_hash)
+
+    def end_job(self, job: int, state: JobState, problem: str = "") -> None:
+        """Records that no one works on the job any more, and why where it failed."""
+        with self._writing():
+            self._store.run("UPDATE job SET state = ?, problem = ? WHERE id = ?", (state.value, problem, job))
 
     def clean(self, jobs: Sequence[int]) -> Cleaned:
         """Forgets these jobs, and the rows and results that no other job refers to or may need; then gives the disk
@@ -182,8 +192,12 @@ class Ledger:
     # -- rows ------------------------------------------------------------------------------------
 
     def rows(self, ids: Sequence[int]) -> list[StoredRow]:
-        """These rows with their tokens, in the order asked for."""
+        """Those of these rows that are open, with their tokens, in the order asked for."""
         return stored_rows(self._store, ids)
+
+    def needed_by(self, rows: Sequence[int]) -> dict[int, set[int]]:
+        """Of each of these rows, the jobs that have an open request of it."""
+        return needed_by(self._store, rows)
 
     def sampling(self, id: int) -> Sampling:
         """The sampling of a group."""
@@ -203,6 +217,11 @@ class Ledger:
         """Counts an engine's death against these rows; how often each has now been the only one inside."""
         with self._writing():
             return count_crash(self._store, rows, alone)
+
+    def vanished(self, rows: Sequence[int]) -> dict[int, int]:
+        """Counts a worker's silence against the rows in its batch; how many each has now had."""
+        with self._writing():
+            return count_vanished(self._store, rows)
 
     def quarantine(self, row: int, reason: str) -> None:
         """Ends an open row that kills engines, and the requests that need it; a row that has ended is left alone."""
@@ -237,14 +256,6 @@ class Ledger:
             opened = self._requests.add_level(job, request, level, rows)
         return self._hand_out(job, opened)
 
-    def finish_request(self, request: int) -> None:
-        """Ends a request whose latest level is one part that is done; it has usually ended by itself."""
-        with self._writing():
-            touch_requests(self._store, [request])
-            settle(self._store)
-            state = self._store.number("SELECT state FROM request WHERE id = ?", (request,))
-            assert state != 0, f"request {request} cannot end: its latest level is not one part that is done"
-
     # -- reading ---------------------------------------------------------------------------------
 
     def answers(self, job: int, *, vectors: bool = False) -> Iterator[Answer]:
@@ -264,6 +275,11 @@ class Ledger:
         """AssertionError with the story when an invariant is broken or a total is wrong; reads every table."""
         check_ledger(self._store)
 
+    @staticmethod
+    def jobs_of(requests: Sequence[int]) -> set[int]:
+        """The jobs these requests belong to."""
+        return {job_of(request) for request in requests}
+
     # -- inside ----------------------------------------------------------------------------------
 
     @contextmanager
@@ -281,10 +297,3 @@ class Ledger:
         fresh = handed.fresh(rows)
         handed.mark(fresh)
         return fresh
-
-
-def _check_exists(state: StateDir) -> None:
-    if not state.has_ledger():
-        raise UsageError(
-            f"no job is recorded in {state.root}: begin one with `fleet run`, or give its folder with --state-dir"
-        )

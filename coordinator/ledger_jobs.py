@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from coordinator.ledger_schema import first_request
@@ -18,7 +18,8 @@ from fleet.job import JobState, Task, canonical
 # A cancelled job whose run has not noticed yet is cancelled all the same.
 _COLUMNS = """
 SELECT id, spec, CASE WHEN state = 'running' AND id IN (SELECT job FROM cancellation) THEN 'cancelled' ELSE state END,
-    created, intake_complete, signature, salt, requests, done, error, quarantined, input_tokens, output_tokens
+    created, intake_complete, signature, salt, priority, submitted, problem,
+    requests, done, error, quarantined, input_tokens, output_tokens
 FROM job
 """
 
@@ -27,7 +28,7 @@ INSERT INTO temp.touched SELECT id FROM request q
 WHERE id >= ? AND id < ? AND state > 1 AND EXISTS (SELECT 1 FROM part WHERE request = q.id)
 """
 _OPEN_ROWS = """
-UPDATE row SET state = 0, crashes = 0, alone = 0, error = NULL WHERE state > 1 AND id IN (
+UPDATE row SET state = 0, crashes = 0, alone = 0, vanished = 0, error = NULL WHERE state > 1 AND id IN (
     SELECT p.row FROM temp.touched t CROSS JOIN part p ON p.request = t.request)
 """
 _TAKE_COUNTS = """
@@ -95,9 +96,28 @@ def new_job(store: Store, spec: JobSpec, salt: str, created: float) -> int:
     return store.number("SELECT last_insert_rowid()")
 
 
+def set_terms(store: Store, job: int, *, priority: int, submitted: bool) -> None:
+    """Says how urgent a job is and whether a fleet takes it up again by itself."""
+    store.run("UPDATE job SET priority = ?, submitted = ? WHERE id = ?", (priority, int(submitted), job))
+
+
+def set_model(store: Store, job: int, model_hash: str) -> None:
+    """Names the weights of a job that was recorded before they were read; what identifies it stays."""
+    spec = replace(job_status(store, job).record.spec, model_hash=model_hash)
+    store.run("UPDATE job SET spec = ? WHERE id = ?", (canonical(asdict(spec)).decode(), job))
+
+
+def cancel_job(store: Store, job: int) -> None:
+    """Marks a job cancelled; UsageError when it has finished."""
+    with store.transaction():
+        if job_status(store, job).record.state is JobState.FINISHED:
+            raise UsageError(f"job {job} has finished, there is nothing to cancel")
+        store.run("INSERT OR IGNORE INTO cancellation (job) VALUES (?)", (job,))
+
+
 def reopen(store: Store, job: int) -> None:
     """Makes a recorded job run again: what failed, other than in the input, is open with its counts at zero."""
-    store.run("UPDATE job SET state = ? WHERE id = ?", (JobState.RUNNING.value, job))
+    store.run("UPDATE job SET state = ?, problem = '' WHERE id = ?", (JobState.RUNNING.value, job))
     store.run("DELETE FROM cancellation WHERE job = ?", (job,))
     if store.run(_TOUCH_FAILED, (first_request(job), first_request(job + 1))):
         store.run(_TAKE_COUNTS, (job,))
@@ -137,7 +157,7 @@ def _forget_rows(store: Store) -> int:
 
 
 def _status(values: tuple[Any, ...]) -> JobStatus:
-    number, spec, state, created, complete, signature, salt, *counts = values
+    number, spec, state, created, complete, signature, salt, priority, submitted, problem, *counts = values
     record = JobRecord(
         id=number,
         spec=_spec(spec),
@@ -146,6 +166,9 @@ def _status(values: tuple[Any, ...]) -> JobStatus:
         intake_complete=bool(complete),
         signature=signature,
         salt=salt,
+        priority=priority,
+        submitted=bool(submitted),
+        problem=problem,
     )
     requests, done, error, quarantined, input_tokens, output_tokens = counts
     return JobStatus(

@@ -67,6 +67,13 @@ def count_crash(store: Store, rows: Sequence[int], alone: bool) -> list[int]:
     return [counts[row] for row in rows]
 
 
+def count_vanished(store: Store, rows: Sequence[int]) -> dict[int, int]:
+    """Counts a worker that went silent against each row; how many each has now had."""
+    ids = (json.dumps(list(rows)),)
+    store.run(f"UPDATE row SET vanished = vanished + 1 WHERE {_THESE}", ids)
+    return dict(store.rows(f"SELECT id, vanished FROM row WHERE {_THESE}", ids))
+
+
 def latest_texts(store: Store, request: int) -> list[str]:
     """The texts of the request's latest level, in order."""
     return [text for (text,) in store.rows(_LATEST_TEXTS, (request,))]

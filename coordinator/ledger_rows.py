@@ -25,8 +25,13 @@ CROSS JOIN row r ON r.id = p.row AND r.state = 0
 WHERE (p.request, p.level, p.ordinal) > (?, ?, ?) AND p.request < ?
 ORDER BY p.request, p.level, p.ordinal LIMIT ?
 """
+_NEEDED_BY = """
+SELECT DISTINCT p.row, p.request >> 32 FROM part p CROSS JOIN request q ON q.id = p.request AND q.state = 0
+WHERE p.row IN (SELECT value FROM json_each(?))
+"""
 _STORED_ROWS = """
-SELECT id, key, tokens, max_tokens, sampling FROM row WHERE id IN (SELECT value FROM json_each(?))
+SELECT id, key, tokens, max_tokens, sampling FROM row
+WHERE state = 0 AND id IN (SELECT value FROM json_each(?))
 """
 
 
@@ -169,7 +174,7 @@ class RowBook:
         )
         again = sorted(set(failed) - {number for (number,) in ours})
         self._store.run(
-            "UPDATE row SET state = 0, crashes = 0, alone = 0, error = NULL "
+            "UPDATE row SET state = 0, crashes = 0, alone = 0, vanished = 0, error = NULL "
             "WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(again),),
         )
@@ -186,9 +191,17 @@ def open_rows_of(store: Store, job: int, batch: int) -> Iterator[list[OpenRow]]:
 
 
 def stored_rows(store: Store, ids: Sequence[int]) -> list[StoredRow]:
-    """These rows with their tokens, in the order asked for."""
+    """Those of these rows that are open, with their tokens, in the order asked for."""
     found = {
         values[0]: StoredRow(id=values[0], key=values[1], tokens=values[2], max_tokens=values[3], sampling=values[4])
         for values in store.rows(_STORED_ROWS, (json.dumps(list(ids)),))
     }
-    return [found[row] for row in ids]
+    return [found[row] for row in ids if row in found]
+
+
+def needed_by(store: Store, rows: Sequence[int]) -> dict[int, set[int]]:
+    """Of each of these rows, the jobs that have an open request of it."""
+    jobs: dict[int, set[int]] = {}
+    for row, job in store.rows(_NEEDED_BY, (json.dumps(list(rows)),)):
+        jobs.setdefault(row, set()).add(job)
+    return jobs

@@ -20,6 +20,9 @@ CREATE TABLE job (
     salt TEXT NOT NULL,                 -- what --fresh added to the row keys
     spec TEXT NOT NULL,                 -- JobSpec as canonical JSON
     state TEXT NOT NULL,                -- JobState
+    problem TEXT NOT NULL DEFAULT '',   -- why, when FAILED
+    priority INTEGER NOT NULL DEFAULT 0,
+    submitted INTEGER NOT NULL DEFAULT 0, -- 1: a fleet works on it, and takes it up again by itself
     created REAL NOT NULL,              -- unix seconds
     intake_complete INTEGER NOT NULL DEFAULT 0,
     signature TEXT NOT NULL DEFAULT '',
@@ -82,6 +85,7 @@ CREATE TABLE row (
     sampling INTEGER NOT NULL,
     crashes INTEGER NOT NULL DEFAULT 0, -- engines that died with it in the batch
     alone INTEGER NOT NULL DEFAULT 0,   -- those of them in which it was the only row
+    vanished INTEGER NOT NULL DEFAULT 0, -- workers that went silent with it in the batch
     error TEXT,                         -- why, when ERROR or QUARANTINED
     tokens BLOB NOT NULL                -- uint32, little endian
 );

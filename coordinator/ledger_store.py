@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from coordinator import ledger_schema
-from fleet.errors import StorageError
+from fleet.config import StateDir
+from fleet.errors import StorageError, UsageError
 
 #: How long a writer waits for the moment another one needs (`fleet cancel` beside a run), seconds.
 BUSY_S = 30.0
@@ -182,3 +183,11 @@ def _sentence(path: Path, error: sqlite3.Error) -> str:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"the ledger {path} is in use by another command: try again in a moment"
     return f"the ledger {path} failed ({error}): check the disk, then give the same command again"
+
+
+def check_exists(state: StateDir) -> None:
+    """UsageError when nothing is recorded in the folder."""
+    if not state.has_ledger():
+        raise UsageError(
+            f"no job is recorded in {state.root}: begin one with `fleet run`, or give its folder with --state-dir"
+        )

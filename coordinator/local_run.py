@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import logging
 import secrets
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from types import FrameType
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 
 from coordinator.broker import Broker
-from coordinator.controller import Controller, Reducer, RunView
+from coordinator.caretaker import Caretaker
+from coordinator.controller import Controller
 from coordinator.dispatch import Dispatch
-from coordinator.feed import Feed
+from coordinator.interrupts import Interrupts
+from coordinator.job_run import JobRun
 from coordinator.ledger import Ledger
 from coordinator.local_worker import LocalWorker
 from coordinator.member import Member
 from coordinator.processes import Processes
-from coordinator.records import Counts, JobRecord
+from coordinator.records import Counts
+from coordinator.run_view import RunView
+from coordinator.turn import IDLE_S, Every, Turn
 from coordinator.watch import Watch
 from fleet.config import StateDir
 from fleet.errors import BrokerError, InterruptedRunError
-from fleet.messages import Figures, Stop, WorkerState
+from fleet.messages import Figures, Stop
 
 log = logging.getLogger(__name__)
 
-#: Pause of the loop when nothing happened, seconds.
-IDLE_S = 0.05
 #: How often the progress bar hears of us, seconds.
 TICK_S = 0.5
 #: What is shown while the broker does not answer.
@@ -37,6 +37,8 @@ NO_BROKER = "waiting for the broker"
 STOPPING = "finishing the batch (Ctrl-C again ends at once)"
 #: How often we look whether `fleet cancel` was said, seconds.
 CANCEL_S = 1.0
+#: Longest wait for a worker's last counters, seconds; it tells them within about one.
+LAST_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,158 +57,112 @@ class RunResult:
 
     counts: Counts
     #: counters of all engines of this run
-    figures: Figures
+    figures: Figures = field(default_factory=Figures)
     #: rows computed here and now; the others were known
-    computed: int
-    crashes: int
-    seconds: float
+    computed: int = 0
+    crashes: int = 0
+    seconds: float = 0.0
     #: cap of the last engine, 0 when none was loaded
-    cap: int
+    cap: int = 0
     #: why the model runs at batch 1, empty when it batches
-    single: str
+    single: str = ""
     cancelled: bool = False
-
-
-class Interrupts:
-    """Counts Ctrl-C (and SIGTERM): one asks for a gentle stop, a second for an immediate one."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def _note(self, _signum: int, _frame: FrameType | None) -> None:
-        self.count += 1
-
-    @contextmanager
-    def caught(self) -> Iterator[None]:
-        """While inside, the signals only count."""
-        previous = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
 
 class LocalRun:
     """One job, on this machine."""
 
-    def __init__(self, job: JobRecord, ledger: Ledger, state: StateDir, processes: Processes, options: RunOptions):
-        self._job = job
+    def __init__(self, run: JobRun, ledger: Ledger, state: StateDir, processes: Processes, options: RunOptions):
+        self._run = run
         self._ledger = ledger
+        self._interrupts = Interrupts()
+        self._member = Member(id=f"local-{secrets.token_hex(4)}", local=True)
+        self._broker = Broker(state, processes)
+        self._options = options
         self._state = state
         self._processes = processes
-        self._options = options
-        self._interrupts = Interrupts()
 
-    def go(
-        self,
-        feed: Feed | None,
-        signature: str,
-        reduce: Reducer,
-        on_tick: Callable[[RunView], None],
-    ) -> RunResult:
-        """Works until every request is terminal; `feed` is None when the ledger has the whole input already.
+    def go(self, on_tick: Callable[[RunView], None]) -> RunResult:
+        """Works until every request is terminal.
 
         Raises InterruptedRunError after a Ctrl-C: what was finished is recorded.
         """
         began = time.monotonic()
-        if feed is None and not self._ledger.counts(self._job.id).open:
-            return self._nothing_to_do()
+        if self._run.done():
+            return RunResult(counts=self._run.counts())
         with ExitStack() as stack:
             stack.enter_context(self._interrupts.caught())
-            if feed is not None:
-                stack.callback(feed.close)
-            broker = Broker(self._state, self._processes)
-            stack.callback(broker.stop)
-            broker.start()
-            member = Member(id=f"local-{secrets.token_hex(4)}")
-            worker = LocalWorker(
-                self._state,
-                self._processes,
-                broker,
-                member.id,
-                cap=self._options.cap,
-                memory_bytes=self._options.memory_bytes,
-            )
-            stack.callback(worker.stop)
-            worker.start()
-            controller = Controller(
-                self._job, ledger=self._ledger, dispatch=Dispatch(broker.url), members=[member], reduce=reduce
-            )
-            watch = Watch(controller, broker, worker, member)
-            cancelled = self._loop(controller, watch, feed, signature, on_tick)
+            controller, worker = self._start(stack)
+            cancelled = self._loop(controller, worker, on_tick)
             if cancelled or self._interrupts.count:
-                self._wind_down(controller, member, worker, on_tick)
+                self._wind_down(controller, worker, on_tick)
             controller.assignments.validate()
-            engine = member.beat.engine if member.beat else None
-            result = RunResult(
-                counts=self._ledger.counts(self._job.id),
-                figures=member.throughput.total,
-                computed=controller.computed,
-                crashes=controller.faults.crashes,
-                seconds=time.monotonic() - began,
-                cap=engine.cap if engine else 0,
-                single=engine.single if engine else "",
-                cancelled=cancelled,
-            )
+            result = self._result(controller, time.monotonic() - began, cancelled=cancelled)
         if self._interrupts.count:
             raise InterruptedRunError(self._how_to_go_on(result.counts))
         return result
 
-    def _loop(
-        self,
-        controller: Controller,
-        watch: Watch,
-        feed: Feed | None,
-        signature: str,
-        on_tick: Callable[[RunView], None],
-    ) -> bool:
-        """Until done or stopped; True when the job was cancelled."""
-        if feed is None:
-            controller.take_up()
-        next_tick = next_cancel = 0.0
-        away = False
+    def _start(self, stack: ExitStack) -> tuple[Controller, LocalWorker]:
+        """Starts broker and worker; `stack` ends them."""
+        stack.callback(self._run.close)
+        stack.callback(self._broker.stop)
+        self._broker.start()
+        caps = {"cap": self._options.cap, "memory_bytes": self._options.memory_bytes}
+        worker = LocalWorker(self._state, self._processes, self._broker, self._member.id, **caps)
+        stack.callback(worker.stop)
+        worker.start()
+        controller = Controller(ledger=self._ledger, dispatch=Dispatch(self._broker.url))
+        controller.add_member(self._member)
+        controller.add_job(self._run)
+        if self._run.read:
+            self._run.take_up()
+        return controller, worker
+
+    def _loop(self, controller: Controller, worker: LocalWorker, on_tick: Callable[[RunView], None]) -> bool:
+        """Until done or stopped; True when the job was cancelled. Raises what the job failed with."""
+        run = self._run
+        watch = Watch(controller, self._broker, Caretaker(controller, worker, self._member))
+        turn = Turn(controller, watch)
+        tick, ask = Every(TICK_S), Every(CANCEL_S)
         while not self._interrupts.count:
-            busy = controller.take_in(feed, signature) if feed is not None else False
-            try:
-                watch.look()
-                busy = controller.absorb() or busy
-                busy = controller.send_work() or busy
-                away = False
-            except BrokerError as error:
-                if not away:
-                    log.warning("broker: %s", error)
-                away = True
-                watch.broker_is_silent()
-            now = time.monotonic()
-            ended = feed is None or feed.ended
-            if now >= next_tick:
-                on_tick(controller.view(intake_ended=ended, state=NO_BROKER if away else _state_of(controller)))
-                next_tick = now + TICK_S
-            if now >= next_cancel:
-                next_cancel = now + CANCEL_S
-                if self._ledger.cancel_requested(self._job.id):
-                    return True
-            if ended and not self._ledger.counts(self._job.id).open:
-                on_tick(controller.view(intake_ended=True, state="done"))
+            busy = run.take_in()
+            busy = turn.once() or busy
+            if run.error is not None:
+                raise run.error
+            if tick.due():
+                on_tick(controller.view(run, state=NO_BROKER if turn.away else _state_of(self._member)))
+            if ask.due() and self._ledger.cancel_requested(run.job.id):
+                return True
+            if run.done():
+                on_tick(controller.view(run, state="done"))
                 with suppress(BrokerError):  # only counters are missing then
-                    watch.hear_last()
+                    self._hear_last(watch, worker)
                 return False
             if not busy:
                 time.sleep(IDLE_S)
         return False
 
-    def _wind_down(
-        self, controller: Controller, member: Member, worker: LocalWorker, on_tick: Callable[[RunView], None]
-    ) -> None:
+    def _hear_last(self, watch: Watch, worker: LocalWorker) -> None:
+        """Waits a little for the beat of a worker that holds nothing any more: its counters are then complete."""
+        deadline = time.monotonic() + LAST_S
+        while time.monotonic() < deadline and worker.alive():
+            watch.read_leases()
+            beat = self._member.beat
+            # a short run can end before the beat that says it began
+            total = self._member.throughput.total
+            told = total.steps + total.prompt_tokens > 0 or not self._member.rows_done
+            if told and beat is not None and not beat.shards and not beat.running:
+                return
+            time.sleep(IDLE_S)
+
+    def _wind_down(self, controller: Controller, worker: LocalWorker, on_tick: Callable[[RunView], None]) -> None:
         """Lets the rows in the batch finish and records them; a second Ctrl-C ends that too."""
-        next_tick = 0.0
+        tick = Every(TICK_S)
         try:
-            controller.dispatch.control(member.id, Stop())
+            controller.dispatch.control(self._member.id, Stop())
             while worker.alive() and self._interrupts.count < 2:
-                if time.monotonic() >= next_tick:
-                    next_tick = time.monotonic() + TICK_S
-                    on_tick(controller.view(intake_ended=False, state=STOPPING))
+                if tick.due():
+                    on_tick(controller.view(self._run, state=STOPPING))
                 if not controller.absorb():
                     time.sleep(IDLE_S)
             if self._interrupts.count < 2:
@@ -215,19 +171,25 @@ class LocalRun:
         except BrokerError as error:
             log.warning("broker: %s", error)
 
-    def _nothing_to_do(self) -> RunResult:
-        counts = self._ledger.counts(self._job.id)
-        return RunResult(counts=counts, figures=Figures(), computed=0, crashes=0, seconds=0.0, cap=0, single="")
+    def _result(self, controller: Controller, seconds: float, *, cancelled: bool) -> RunResult:
+        engine = self._member.engine
+        return RunResult(
+            counts=self._run.counts(),
+            figures=self._member.throughput.total,
+            computed=self._run.computed,
+            crashes=controller.faults.crashes,
+            seconds=seconds,
+            cap=engine.cap if engine else 0,
+            single=engine.single if engine else "",
+            cancelled=cancelled,
+        )
 
     def _how_to_go_on(self, counts: Counts) -> str:
         return (
             f"interrupted with {counts.done} of {counts.requests} requests done, all of them recorded; "
-            f"the same command goes on from there, `fleet results {self._job.id}` writes what is there"
+            f"the same command goes on from there, `fleet results {self._run.job.id}` writes what is there"
         )
 
 
-def _state_of(controller: Controller) -> str:
-    beats = [member.beat for member in controller.members.values()]
-    if all(beat is None for beat in beats):
-        return "starting"
-    return next((beat.state.value for beat in beats if beat is not None), WorkerState.IDLE.value)
+def _state_of(member: Member) -> str:
+    return "starting" if member.beat is None else member.beat.state.value

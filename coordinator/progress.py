@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
-    from coordinator.controller import RunView
+    from coordinator.run_view import RunView
 
 #: Seconds between two plain lines; a log of a night then stays readable.
 LINE_S = 5.0
@@ -124,11 +124,12 @@ def figures(view: RunView) -> list[str]:
         parts.append(f"{counts.failed:,} of them failed")
     if view.computed > ended:
         parts.append(f"{view.computed:,} rows")  # a long document is many of them
-    if view.output_tps > 0:
-        parts.append(f"{view.output_tps:,.0f} tok/s")
+    tps = view.prompt_tps if view.embeds else view.output_tps
+    if tps > 0:
+        parts.append(f"{tps:,.0f} tok/s")
     elif view.prompt_tps > 0:
         parts.append(f"reading {view.prompt_tps:,.0f} tok/s")
-    if counts.open and view.output_tps > 0:
+    if counts.open and tps > 0:
         parts.append(f"about {duration(view.left_s)} left")
     return parts
 

@@ -112,6 +112,12 @@ class JobRecord:
     signature: str
     #: what the job's row keys were salted with; empty unless it was begun with `--fresh`
     salt: str = ""
+    #: higher goes first
+    priority: int = 0
+    #: a fleet works on it, and takes it up again by itself
+    submitted: bool = False
+    #: why, for one that failed
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +132,10 @@ class OpenRow:
     sampling: int
     #: the job it was taken from the pool for, 0 in a pool
     job: int = 0
+
+    def of_job(self, job: int) -> OpenRow:
+        """The row as taken for `job`."""
+        return OpenRow(id=self.id, length=self.length, max_tokens=self.max_tokens, sampling=self.sampling, job=job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,109 +1,88 @@
-"""Liveness: leases, the broker, the worker process, shards that vanished. All of it ends in `give_back`."""
+"""Liveness: the broker, leases, shards that vanished. All of it ends in rows given back."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from coordinator.broker import Broker
+from coordinator.caretaker import Caretaker
 from coordinator.controller import Controller
-from coordinator.local_worker import LocalWorker
-from coordinator.member import Member
+from coordinator.dispatch import Sight
+from coordinator.member import Member, Presence
 from fleet.config import BEAT_S, LEASE_TTL_S
-from fleet.errors import BrokerError, NoWorkersError
-from fleet.messages import Crashed
+from fleet.errors import BrokerError
+from fleet.messages import Beat, WorkerState
 
 log = logging.getLogger(__name__)
 
 #: A dispatched shard that neither its queue nor a beat has shown for this long is lost, seconds. Two beats and a
 #: bit: its results may still be in the stream, and a wiped broker has no beat at first.
 MISSING_S = 2 * BEAT_S + 1
-#: Longest wait for a worker's last counters, seconds; it tells them within about one.
-LAST_S = 3.0
-POLL_S = 0.05
-#: Worker processes started again, without a row recorded between, before we say that it is no use.
-RESTARTS = 8
+#: A beat is late after this, seconds: the worker gets nothing new.
+STALE_S = 1.5 * BEAT_S
 #: Our own broker is replaced when it has not answered for this long, seconds: more than one slow reply.
 SILENT_S = 20.0
+#: We look a few times a second; after a pause of this we were asleep, and leases that are gone prove nothing, seconds.
+ASLEEP_S = 2 * BEAT_S
 
 
 class Watch:
-    """Looks after one local worker and our broker, a few times a second."""
+    """Looks after the members and our broker, a few times a second."""
 
-    def __init__(self, controller: Controller, broker: Broker, worker: LocalWorker, member: Member) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        broker: Broker,
+        caretaker: Caretaker | None = None,
+        *,
+        on_new_broker: Callable[[], None] = lambda: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`on_new_broker` is called after each restart of the broker, before anything else is done with it."""
         self._controller = controller
         self._broker = broker
-        self._worker = worker
-        self._member = member
+        self._caretaker = caretaker
+        self._on_new_broker = on_new_broker
+        self._wall = wall
         self._next_s = 0.0
-        #: worker processes started again since a row was last recorded, and the rows recorded by then
-        self._restarts = 0
-        self._computed = 0
         #: since when the broker has not answered, None while it does
         self._silent_since: float | None = None
-        #: when the worker process was started or last heard of
-        self._heard_s = controller.clock()
+        #: the wall clock, which goes on while a machine sleeps, when the leases were last read
+        self._looked_at = wall()
 
     def look(self) -> None:
-        """Repairs what is broken. Raises NoWorkersError when the worker cannot be kept alive."""
+        """Repairs what is broken. Raises BrokerError while the broker does not answer, NoWorkersError when the worker
+        of this machine cannot be kept alive."""
         if not self._broker.alive():
             log.warning("the broker is gone: starting another")
-            self._broker.restart()
-        if not self._worker.alive():
-            self._replace_worker("its process ended")
+            self._restart_broker()
+        if self._caretaker is not None:
+            self._caretaker.look()
         now = self._controller.clock()
         if now < self._next_s:
             return
         self._next_s = now + BEAT_S / 3
-        self._read_lease(now)
+        self.read_leases()
         self._silent_since = None
 
-    def hear_last(self) -> None:
-        """Waits a little for the beat of a worker that holds nothing any more: its counters are then complete."""
-        deadline = time.monotonic() + LAST_S
-        while time.monotonic() < deadline and self._worker.alive():
-            self._read_lease(self._controller.clock())
-            beat = self._member.beat
-            # a short run can end before the beat that says it began
-            told = self._member.throughput.total.steps > 0 or not self._controller.computed
-            if told and beat is not None and not beat.shards and not beat.running:
-                return
-            time.sleep(POLL_S)
-
-    def _read_lease(self, now: float) -> None:
+    def read_leases(self) -> None:
+        """Sees who is there and what they hold."""
+        controller, slept = self._controller, self._wall() - self._looked_at > ASLEEP_S
         try:
-            # In this order: an agent shows a shard in its beat before it takes it off the queue.
-            queued = self._controller.dispatch.queued(self._member.id)
-            lease = self._controller.dispatch.lease(self._member.id)
+            sights = controller.dispatch.sights(list(controller.members))
         except BrokerError:
-            self._heard_s = self._controller.clock()  # it is the broker that is silent
+            self._excuse_all()
             raise
-        if lease is not None:
-            self._heard_s = now
-            self._member.heard(lease.beat, now)
-            self._find_missing(queued | set(lease.beat.shards), now)
-        elif now - self._heard_s > 2 * LEASE_TTL_S + BEAT_S:
-            # alive as a process but silent for long: asleep, or stuck; no row is to blame for that
-            self._member.beat = None
-            self._replace_worker("it gives no sign of life")
-
-    def _find_missing(self, seen: set[str], now: float) -> None:
-        for flight in self._controller.assignments.of(self._member.id):
-            if flight.id in seen:
-                flight.missing_since = None
-            elif flight.missing_since is None:
-                flight.missing_since = now
-            elif now - flight.missing_since > MISSING_S:
-                log.warning("shard %s is lost: its rows go back", flight.id)
-                self._controller.give_back(self._controller.assignments.release_shard(flight.id))
-
-    def _count_restart(self, why: str) -> None:
-        if self._controller.computed > self._computed:
-            self._restarts, self._computed = 0, self._controller.computed
-        self._restarts += 1
-        if self._restarts > RESTARTS:
-            raise NoWorkersError(f"the worker ended {self._restarts} times, the last because {why}: see worker.log")
-        log.warning("worker %s is replaced: %s", self._member.id, why)
+        if slept:
+            self._excuse_all()
+        self._looked_at = self._wall()
+        now = controller.clock()
+        for worker, sight in sights.items():
+            member = controller.members.get(worker)  # one lost may have ended a job, but no membership
+            if member is not None:
+                self._see(member, sight, now)
 
     def broker_is_silent(self) -> None:
         """To be told when the broker did not answer: our own is replaced when that goes on."""
@@ -112,21 +91,71 @@ class Watch:
             self._silent_since = now
         elif now - self._silent_since > SILENT_S and not self._broker.foreign:
             log.warning("the broker gives no answer: starting another")
-            self._broker.restart()
+            self._restart_broker()
             self._silent_since = None
 
-    def _replace_worker(self, why: str) -> None:
-        self._worker.kill()
-        self._controller.absorb()
-        self._count_restart(why)
-        running = tuple(row for row, _ in self._member.beat.running) if self._member.beat else ()
-        if running:
-            # A prompt that takes the whole process along must not do so for ever.
-            cap = self._member.beat.engine.cap if self._member.beat and self._member.beat.engine else 0
-            crash = Crashed(rows=running, latest=(), reason=why, cap=cap)
-            self._controller.faults.crashed(self._member, crash)
-        self._controller.give_back(self._controller.assignments.release_worker(self._member.id))
-        self._controller.dispatch.purge(self._member.id)
-        self._member.beat = None
-        self._worker.start()
-        self._heard_s = self._controller.clock()
+    def _restart_broker(self) -> None:
+        self._broker.restart()
+        self._on_new_broker()
+        self._controller.tell("the broker was started anew")
+        self._excuse_all()
+
+    def _excuse_all(self) -> None:
+        """Nobody could be heard: the time to be heard again begins now."""
+        now = self._controller.clock()
+        for member in self._controller.members.values():
+            member.heard_s, member.epoch = now, ""
+
+    # -- one member --------------------------------------------------------------------------------
+
+    def _see(self, member: Member, sight: Sight, now: float) -> None:
+        if sight.lease is not None:
+            anew = self._hear(member, sight.lease.beat, LEASE_TTL_S - sight.lease.ttl_ms / 1000, now)
+            self._find_missing(member, sight.queued | set(sight.lease.beat.shards), now, 0.0 if anew else MISSING_S)
+            if member.resting and sight.queued:
+                self._controller.recall(member, set(sight.queued))
+        elif member.presence is not Presence.LOST and self._is_over(member, now):
+            self._lose(member)
+
+    def _hear(self, member: Member, beat: Beat, age_s: float, now: float) -> bool:
+        """Takes a beat; True when it is the first of another process, which has nothing of the one before."""
+        anew = member.beat is not None and member.beat.nonce != beat.nonce
+        if anew:
+            self._controller.vanished(member)
+            self._controller.tell(f"{member.name} was started anew")
+        elif member.presence is Presence.LOST or (member.presence is Presence.EXPECTED and not member.local):
+            self._controller.tell(f"{member.name} is {'back' if member.presence is Presence.LOST else 'here'}")
+        member.presence = Presence.STALE if age_s > STALE_S else Presence.ALIVE
+        member.epoch = self._broker.epoch
+        member.heard(beat, now)
+        return anew
+
+    def _is_over(self, member: Member, now: float) -> bool:
+        """Whether a lease that is not there means that its worker is gone: at once where this broker has had one, as
+        the broker itself takes it away after LEASE_TTL_S. Our own process may be in the same sleep as we were."""
+        if member.local:
+            return now - member.heard_s > 2 * LEASE_TTL_S + BEAT_S
+        return member.epoch == self._broker.epoch or now - member.heard_s > LEASE_TTL_S
+
+    def _lose(self, member: Member) -> None:
+        if member.local and self._caretaker is not None:
+            self._caretaker.replace("it gives no sign of life", blame=False)
+        elif member.beat is not None and member.beat.state is WorkerState.STOPPING:
+            self._controller.lose(member)
+            self._controller.tell(f"{member.name} has left")
+        else:
+            known = member.presence is not Presence.EXPECTED
+            self._controller.vanished(member)
+            self._controller.lose(member)
+            if known:
+                self._controller.tell(f"{member.name} is lost: its rows run elsewhere")
+
+    def _find_missing(self, member: Member, seen: frozenset[str] | set[str], now: float, patience_s: float) -> None:
+        for flight in self._controller.assignments.of(member.id):
+            if flight.id in seen:
+                flight.missing_since = None
+                continue
+            flight.missing_since = now if flight.missing_since is None else flight.missing_since
+            if now - flight.missing_since >= patience_s:
+                log.warning("shard %s is lost: its rows go back", flight.id)
+                self._controller.give_back(self._controller.assignments.release_shard(flight.id))

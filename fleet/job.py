@@ -20,11 +20,13 @@ class Task(StrEnum):
 
 
 class JobState(StrEnum):
-    """Lifecycle of a job: RUNNING -> FINISHED | CANCELLED; the same command takes it up again."""
+    """Lifecycle of a job: RUNNING -> FINISHED | CANCELLED | FAILED; the same command takes it up again."""
 
     RUNNING = "running"
     FINISHED = "finished"
     CANCELLED = "cancelled"
+    #: of a fleet: its input or its model is unusable
+    FAILED = "failed"
 
 
 class RequestState(IntEnum):
@@ -68,6 +70,8 @@ class Embedding:
     dtype: str = "float32"
     #: the first so many are kept and made unit length again; 0 keeps all
     dimensions: int = 0
+    #: `EncoderFolder.hash`: an engine whose folder has another refuses the row; empty where it may have any
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from coordinator.controller import Controller
+from coordinator.dispatch import Dispatch
 from coordinator.feed import Feed
+from coordinator.job_run import JobRun
 from coordinator.ledger import Ledger
 from coordinator.member import Member
 from coordinator.records import NewRequest, NewRow, Source
@@ -38,8 +40,8 @@ class Post:
             raise BrokerError("the broker does not answer")
         self.shards.append(shard)
 
-    def results(self, _worker: str, _count: int) -> list[tuple[str, Message]]:
-        return [(f"{n}-0", message) for n, message in enumerate(self.told)]
+    def heard(self, workers: Sequence[str], _count: int) -> dict[str, list[tuple[str, Message]]]:
+        return {workers[0]: [(f"{n}-0", message) for n, message in enumerate(self.told)]} if self.told else {}
 
     def delete(self, _worker: str, _entries: Sequence[str]) -> None:
         """Deletes nothing, like a broker that lost the call."""
@@ -71,72 +73,66 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-Make = Callable[..., Controller]
+class Work:
+    """A controller with one worker and one job, whose input is the chunk or what the ledger has."""
 
-
-@pytest.fixture
-def make(ledger: Ledger) -> Make:
-    def controller(**options: Any) -> Controller:
+    def __init__(self, ledger: Ledger, **options: Any) -> None:
+        self.post = Post()
+        self.controller = Controller(ledger=ledger, dispatch=cast(Dispatch, self.post))
+        self.member = Member(id="w", local=True)
+        self.controller.add_member(self.member)
+        self.ledger = ledger
         job = ledger.begin_job(spec())[0]
-        members = [Member(id="w")]
-        return Controller(job, ledger=ledger, dispatch=Post(), members=members, reduce=lambda *_: (), **options)  # type: ignore[arg-type]
+        feed = Feed(iter([chunk()])) if not job.intake_complete else None
+        self.run = JobRun(job, ledger, lambda *_, **__: (), feed=feed, signature="s", **options)
+        self.controller.add_job(self.run)
 
-    return controller
+    def take_in(self) -> Work:
+        wait_until(lambda: (self.run.take_in(), self.run.read)[1], within_s=5)
+        return self
 
-
-def take_in(controller: Controller) -> None:
-    feed = Feed(iter([chunk()]))
-    wait_until(lambda: controller.take_in(feed, "s") or feed.ended, within_s=5)
-    wait_until(lambda: (controller.take_in(feed, "s"), feed.ended)[1], within_s=5)
-
-
-def sent(controller: Controller) -> list[Shard]:
-    while controller.send_work():
-        pass
-    shards: list[Shard] = controller.dispatch.shards  # type: ignore[attr-defined]
-    controller.assignments.validate()
-    return shards
+    def sent(self) -> list[Shard]:
+        while self.controller.send_work():
+            pass
+        self.controller.assignments.validate()
+        return self.post.shards
 
 
 def prompts_of(shards: Sequence[Shard]) -> list[bytes]:
     return sorted(shard.prefix + row.tokens for shard in shards for row in shard.rows)
 
 
-def test_every_row_leaves_once_and_rows_of_a_system_prompt_leave_without_it(make: Make) -> None:
-    controller = make()
-    take_in(controller)
-    shards = sent(controller)
+def test_every_row_leaves_once_and_rows_of_a_system_prompt_leave_without_it(ledger: Ledger) -> None:
+    shards = Work(ledger).take_in().sent()
     assert prompts_of(shards) == sorted(map(prompt, range(ROWS)))
     assert {shard.prefix for shard in shards} == {packed(SYSTEMS[0]), packed(SYSTEMS[1]), b""}
     assert all(row.tokens for shard in shards for row in shard.rows)
     assert len({shard.id for shard in shards}) == len(shards)
 
 
-def test_a_job_taken_up_again_knows_its_prefixes_from_the_ledger(make: Make) -> None:
-    take_in(make())
-    controller = make()
-    controller.take_up()
-    shards = sent(controller)
+def test_a_job_taken_up_again_knows_its_prefixes_from_the_ledger(ledger: Ledger) -> None:
+    Work(ledger).take_in()
+    work = Work(ledger)
+    work.run.take_up()
+    shards = work.sent()
     assert prompts_of(shards) == sorted(map(prompt, range(ROWS)))
     assert {shard.prefix for shard in shards} == {packed(SYSTEMS[0]), packed(SYSTEMS[1]), b""}
 
 
-def test_without_sharing_prompts_leave_whole(make: Make) -> None:
-    controller = make(share_prefixes=False)
-    take_in(controller)
-    shards = sent(controller)
+def test_without_sharing_prompts_leave_whole(ledger: Ledger) -> None:
+    shards = Work(ledger, share_prefixes=False).take_in().sent()
     assert {shard.prefix for shard in shards} == {b""}
     assert set(prompts_of(shards)) <= set(map(prompt, range(ROWS)))
 
 
-def test_suspects_of_a_crash_leave_whole_and_in_one_shard_a_trial(make: Make) -> None:
-    controller = make()
-    take_in(controller)
-    before = len(sent(controller))
+def test_suspects_of_a_crash_leave_whole_and_in_one_shard_a_trial(ledger: Ledger) -> None:
+    work = Work(ledger).take_in()
+    controller = work.controller
+    before = len(work.sent())
     rows = tuple(row for flight in controller.assignments.of("w") for row in flight.rows)[:9]
     crash = Crashed(rows=rows, latest=rows[-1:], reason="signal", cap=8)
-    controller.faults.crashed(controller.members["w"], crash)
-    trials = sent(controller)[before:]
+    controller.faults.crashed(work.member, crash)
+    trials = work.sent()[before:]
     assert [(len(shard.rows), shard.exclusive, shard.prefix) for shard in trials] == [
         (1, True, b""),
         (4, True, b""),
@@ -144,38 +140,36 @@ def test_suspects_of_a_crash_leave_whole_and_in_one_shard_a_trial(make: Make) ->
     ]
 
 
-def test_rows_that_no_prefix_shortens_weigh_more_in_the_plan(make: Make) -> None:
-    shared, whole = make(), make(share_prefixes=False)
-    take_in(shared)
-    controller_pool = shared._pool()
-    assert controller_pool.computed_tokens < 0.6 * controller_pool.input_tokens
-    assert whole._pool().computed_share == 1
+def test_rows_that_no_prefix_shortens_weigh_more_in_the_plan(ledger: Ledger) -> None:
+    shared = Work(ledger).take_in().run.pool()
+    whole = Work(ledger, share_prefixes=False).run.pool()
+    assert shared.computed_tokens < 0.6 * shared.input_tokens
+    assert whole.computed_share == 1
 
 
-def test_a_crash_told_twice_counts_once(make: Make, ledger: Ledger) -> None:
+def test_a_crash_told_twice_counts_once(ledger: Ledger) -> None:
     """A worker tells its unread reports again to a wiped broker: the same death must not make two."""
-    controller = make()
-    take_in(controller)
-    sent(controller)
+    work = Work(ledger).take_in()
+    work.sent()
+    controller = work.controller
     row = next(row for flight in controller.assignments.of("w") for row in flight.rows)
-    controller.dispatch.told = [Crashed(rows=(row,), latest=(row,), reason="signal 9", cap=8, id="n-1")]  # type: ignore[attr-defined]
+    work.post.told = [Crashed(rows=(row,), latest=(row,), reason="signal 9", cap=8, id="n-1")]
     for _ in range(3):
         controller.absorb()
-        sent(controller)
+        work.sent()
     assert controller.faults.crashes == 1
     assert controller.faults.quarantined == 0
-    controller.dispatch.told = [Crashed(rows=(row,), latest=(row,), reason="signal 9", cap=8, id="n-2")]  # type: ignore[attr-defined]
+    work.post.told = [Crashed(rows=(row,), latest=(row,), reason="signal 9", cap=8, id="n-2")]
     controller.absorb()
     assert controller.faults.quarantined == 1
     ledger.validate()
 
 
-def test_rows_of_a_send_that_failed_are_all_in_flight_and_so_come_back(make: Make) -> None:
+def test_rows_of_a_send_that_failed_are_all_in_flight_and_so_come_back(ledger: Ledger) -> None:
     """Rows leave the pool a cut at a time and go out a prefix at a time: a broker that fails in between kept them."""
-    controller = make()
-    take_in(controller)
-    controller.dispatch.broken = True  # type: ignore[attr-defined]
+    work = Work(ledger).take_in()
+    controller, work.post.broken = work.controller, True
     with pytest.raises(BrokerError):
         controller.send_work()
     controller.assignments.validate()
-    assert len(controller.assignments) + len(controller.backlog) == ROWS
+    assert len(controller.assignments) + len(work.run.backlog) == ROWS

@@ -255,7 +255,6 @@ def test_a_long_document_ends_when_one_part_is_left(ledger: Ledger, job: int) ->
     assert ledger.commit("w", [done(4), done(5)]) == [asked]
     assert ids(ledger.add_parts(asked, [row(13)])) == [6]
     assert ledger.commit("w", [done(6, "in short")]) == []
-    ledger.finish_request(asked)
     (answer,) = answers(ledger, job)
     assert (answer.state, [part.text for part in answer.parts]) == (RequestState.DONE, ["in short"])
     assert (answer.input_tokens, answer.output_tokens) == (18, 12)
@@ -283,10 +282,19 @@ def test_a_document_whose_parts_are_all_known_is_ready_when_it_comes(ledger: Led
     assert len(ledger.ready_to_reduce(job)) == 1
 
 
-def test_a_document_that_is_not_reduced_cannot_be_finished(ledger: Ledger, job: int) -> None:
-    ledger.commit("w", all_done(ledger.add_requests(job, [request("doc", 1, 2, shape=Shape.REDUCE)])))
-    with pytest.raises(AssertionError, match="cannot end"):
-        ledger.finish_request(ledger.ready_to_reduce(job)[0])
+def test_rows_that_have_ended_are_not_given_out(ledger: Ledger, job: int) -> None:
+    ledger.add_requests(job, [request("a", 1), request("b", 2), request("c", 3)])
+    ledger.commit("w", [done(1), failed(3)])
+    assert [stored.id for stored in ledger.rows([1, 2, 3])] == [2]
+
+
+def test_the_jobs_that_need_a_row_are_those_with_an_open_request_of_it(ledger: Ledger, job: int) -> None:
+    ledger.add_requests(job, [request("a", 1), request("b", 2), request("both", 1, 2)])
+    other = ledger.begin_job(spec("/other.jsonl"))[0].id
+    ledger.add_requests(other, [request("x", 2)])
+    assert ledger.needed_by([1, 2, 77]) == {1: {job}, 2: {job, other}}
+    ledger.commit("w", [done(2)])
+    assert ledger.needed_by([1, 2]) == {1: {job}, 2: {job}}
 
 
 # -- jobs and reruns -------------------------------------------------------------------------------

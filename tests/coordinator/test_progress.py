@@ -1,10 +1,11 @@
 """Progress: a bar on a terminal, lines elsewhere, nothing when quiet."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
-from coordinator.controller import RunView
+from coordinator.run_view import RunView
 from coordinator.progress import LINE_S, Bar, Lines, Progress, duration, figures
 from coordinator.records import Counts
 
@@ -49,6 +50,7 @@ def view(
         (view(ended=False, tps=0.0), ["3/10+ requests", "reading 900 tok/s"]),
         (view(0, computed=7), ["0/10 requests", "7 rows", "250 tok/s", "about 1:05 left"]),
         (view(10), ["10/10 requests", "250 tok/s"]),
+        (replace(view(tps=0.0), embeds=True), ["3/10 requests", "900 tok/s", "about 1:05 left"]),
     ],
 )
 def test_figures_are_those_worth_saying(given: RunView, expected: list[str]) -> None:
