@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
@@ -112,6 +113,8 @@ class Backlog:
         self.input_tokens = 0
         #: new tokens that all rows may make
         self.max_tokens = 0
+        #: octave of prompt length -> (rows, new tokens they may make)
+        self.octaves: dict[int, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return self._rows
@@ -120,6 +123,13 @@ class Backlog:
     def tokens(self) -> int:
         """Prompt and new tokens of all rows, at most."""
         return self.input_tokens + self.max_tokens
+
+    @property
+    def shortest(self) -> int:
+        """Prompt and new tokens that no row has fewer of, within a class."""
+        given = (_total(row) for rows in self._back.values() for row in rows)
+        least = min(self._pools, default=None)
+        return min(given, default=_NO_LIMIT) if least is None else min(int(2 ** (least[0] / CLASSES)), *given, _NO_LIMIT)
 
     def add(self, rows: Iterable[OpenRow]) -> None:
         """Puts rows in."""
@@ -137,13 +147,15 @@ class Backlog:
             total_class, prompt_class, group = classes[start].tolist()
             pools = self._pools.setdefault((total_class, prompt_class), {})
             pools.setdefault(group, _Pool()).tail += packed[start:stop].tobytes()
-        self._count(len(columns), int(lengths.sum()), int(columns[:, 2].sum()))
+            of_class = packed[start:stop]
+            prompts, most = int(of_class["length"].sum(dtype=np.int64)), int(of_class["max_tokens"].sum(dtype=np.int64))
+            self._count(stop - start, prompts, most, prompt_class // CLASSES)
 
     def put_back(self, rows: Iterable[OpenRow]) -> None:
         """Puts rows in that go out ahead of all others."""
         for row in rows:
             self._back.setdefault(row.sampling, []).append(row)
-            self._count(1, row.length, row.max_tokens)
+            self._count(1, row.length, row.max_tokens, _octave(row))
 
     def take(self, *, rows: int, tokens: int, longest: int | None = None) -> list[OpenRow]:
         """Cuts at most `rows` rows of one sampling group, of together at most `tokens` prompt and new tokens (or a
@@ -226,13 +238,24 @@ class Backlog:
         else:
             del self._back[group]
 
-    def _count(self, rows: int, input_tokens: int, max_tokens: int) -> None:
+    def _count(self, rows: int, input_tokens: int, max_tokens: int, octave: int) -> None:
         self._rows += rows
         self.input_tokens += input_tokens
         self.max_tokens += max_tokens
+        had_rows, had_tokens = self.octaves.get(octave, (0, 0))
+        if had_rows + rows:
+            self.octaves[octave] = (had_rows + rows, had_tokens + max_tokens)
+        else:
+            self.octaves.pop(octave, None)
 
     def _uncount(self, rows: list[OpenRow]) -> None:
-        self._count(-len(rows), -sum(row.length for row in rows), -sum(row.max_tokens for row in rows))
+        for octave, group in groupby(rows, key=_octave):
+            gone = list(group)
+            self._count(-len(gone), -sum(row.length for row in gone), -sum(row.max_tokens for row in gone), octave)
+
+
+def _octave(row: OpenRow) -> int:
+    return max(row.length, 1).bit_length() - 1
 
 
 def _total(row: OpenRow) -> int:

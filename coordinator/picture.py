@@ -1,0 +1,106 @@
+"""Makes the policy's view from what the coordinator keeps: shards in flight, speeds, lengths. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from coordinator.assignments import Flight
+from coordinator.backlog import Backlog
+from coordinator.fleet_view import PoolView, RowView, ShardView, WorkerView
+from coordinator.lengths import Lengths, octave
+from coordinator.records import OpenRow
+from coordinator.speeds import Speed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a worker's last beat said."""
+
+    #: rows that decode together at most; 0 until its engine is loaded
+    cap: int = 0
+    #: prompt + new tokens of the longest row it can run; 0 until its engine is loaded
+    longest_tokens: int = 0
+    #: shards its agent has
+    shards: frozenset[str] = frozenset()
+    #: row in the batch -> new tokens so far
+    running: Mapping[int, int] = field(default_factory=dict)
+
+
+def weigh(flight: Flight, lengths: Lengths, computed_share: float = 1.0) -> None:
+    """Notes what a shard's rows are worth, before it is sent."""
+    flight.sent_rows = len(flight.rows)
+    flight.input_tokens = int(sum(row.length for row in flight.rows.values()) * computed_share)
+    flight.output_tokens = sum(_mean(row, lengths) for row in flight.rows.values())
+
+
+def worker_view(id: str, seen: Seen, speed: Speed, flights: Sequence[Flight]) -> WorkerView:
+    """One worker with its `flights`."""
+    output = sum(flight.output_tokens * flight.left_share for flight in flights)
+    computed = sum(flight.input_tokens * flight.left_share for flight in flights)
+    return WorkerView(
+        id=id,
+        cap=seen.cap,
+        longest_tokens=seen.longest_tokens,
+        decode_tps=speed.decode_tps,
+        prefill_tps=speed.prefill_tps,
+        solo_tps=speed.solo_tps,
+        reports=speed.reports,
+        outstanding_s=output / speed.decode_tps + computed / speed.prefill_tps,
+        rows=sum(len(flight.rows) for flight in flights),
+    )
+
+
+def pool_view(backlog: Backlog, lengths: Lengths, computed_share: float = 1.0) -> PoolView:
+    """What waits, with the answers that may be expected of it."""
+    output = sum(rows * lengths.mean(bucket, most / rows) for bucket, (rows, most) in backlog.octaves.items())
+    return PoolView(
+        rows=len(backlog),
+        input_tokens=backlog.input_tokens,
+        output_tokens=output,
+        computed_share=computed_share,
+        shortest_tokens=backlog.shortest,
+    )
+
+
+def shard_views(flights: Iterable[Flight], seen: Seen) -> list[ShardView]:
+    """The shards of a worker that its agent has not taken."""
+    return [
+        ShardView(
+            id=flight.id,
+            worker=flight.worker,
+            rows=len(flight.rows),
+            input_tokens=flight.input_tokens * flight.left_share,
+            output_tokens=flight.output_tokens * flight.left_share,
+            longest_tokens=max(row.length + row.max_tokens for row in flight.rows.values()),
+        )
+        for flight in flights
+        if flight.id not in seen.shards and not flight.exclusive and not flight.copy
+    ]
+
+
+def row_views(flights: Iterable[Flight], seen: Seen, lengths: Lengths) -> list[RowView]:
+    """The rows that a worker's agent has."""
+    views = []
+    for flight in flights:
+        if flight.exclusive or not (flight.copy or flight.id in seen.shards):
+            continue
+        for row in flight.rows.values():
+            done = seen.running.get(row.id, 0)
+            total = lengths.total(octave(row.length), row.max_tokens, done)
+            views.append(
+                RowView(
+                    id=row.id,
+                    worker=flight.worker,
+                    input_tokens=row.length,
+                    output_tokens=total,
+                    left_tokens=total - done,
+                    longest_tokens=row.length + row.max_tokens,
+                    running=row.id in seen.running,
+                )
+            )
+    return views
+
+
+def _mean(row: OpenRow, lengths: Lengths) -> float:
+    return lengths.mean(octave(row.length), row.max_tokens)

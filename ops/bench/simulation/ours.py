@@ -1,0 +1,115 @@
+"""Our policy in the simulator: the production modules, fed as the controller feeds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.assignments import Assignments, Flight
+from coordinator.backlog import Backlog
+from coordinator.fleet_view import Copy, Cut, FleetView, Steal
+from coordinator.lengths import Lengths
+from coordinator.picture import Seen, pool_view, row_views, shard_views, weigh, worker_view
+from coordinator.records import OpenRow
+from coordinator.scheduler import decide
+from coordinator.speeds import Speed
+from fleet.messages import Figures
+from ops.bench.simulation.machine import Machine
+from ops.bench.simulation.profiles import Profile
+from ops.bench.simulation.run import Simulation
+
+
+class Ours:
+    """Sees prompt lengths, beats and finished rows."""
+
+    def __init__(self) -> None:
+        self._backlog = Backlog()
+        self._assignments = Assignments()
+        self._lengths = Lengths()
+        self._seen: dict[str, Seen] = {}
+        self._speeds: dict[str, Speed] = {}
+        self._limits: dict[str, tuple[int, int]] = {}
+        self._shards = 0
+
+    def begin(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        workload = simulation.workload
+        self._prompts = workload.prompts.tolist()
+        self._backlog.add(
+            OpenRow(id=row, length=length, max_tokens=workload.max_tokens, sampling=0)
+            for row, length in enumerate(self._prompts)
+        )
+
+    def joined(self, worker: str, profile: Profile) -> None:
+        self._limits[worker] = (profile.cap, profile.longest_tokens)
+        self._seen[worker] = Seen(cap=profile.cap, longest_tokens=profile.longest_tokens)
+        self._speeds[worker] = Speed()
+
+    def ended(self, worker: str, rows: Sequence[tuple[int, int]], now_s: float) -> None:
+        del now_s
+        losers: dict[str, list[int]] = {}
+        for row, tokens in rows:
+            self._lengths.ended(self._prompts[row], tokens)
+            for holder in self._assignments.recorded(row):
+                if holder != worker:
+                    losers.setdefault(holder, []).append(row)
+        for loser, lost in losers.items():
+            self._simulation.cancel(loser, lost)
+
+    def beat(self, worker: str, machine: Machine, figures: Figures, now_s: float) -> None:
+        cap, longest = self._limits[worker]
+        queued = {parcel.id for parcel in machine.queue}
+        held = frozenset(flight.id for flight in self._assignments.of(worker) if flight.id not in queued)
+        self._seen[worker] = Seen(cap=cap, longest_tokens=longest, shards=held, running=machine.running())
+        self._speeds[worker].report(figures, now_s)
+
+    def lost(self, worker: str) -> None:
+        del self._seen[worker], self._speeds[worker]
+        self._backlog.put_back(self._assignments.release_worker(worker))
+
+    def turn(self, now_s: float) -> None:
+        del now_s
+        for decision in decide(self._view()):
+            match decision:
+                case Cut():
+                    self._send(decision.worker, self._take(decision))
+                case Steal(shard=shard, source=source, target=target):
+                    if self._simulation.take_back(source, shard):
+                        self._simulation.outcome.steals += 1
+                        self._send(target, self._assignments.release_shard(shard))
+                case Copy(row=row, target=target):
+                    flight = self._assignments.shard_of(row)
+                    if flight is not None:
+                        self._simulation.outcome.copies += 1
+                        self._send(target, [flight.rows[row]], copy=True)
+
+    def _take(self, cut: Cut) -> list[OpenRow]:
+        return self._backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest)
+
+    def _send(self, worker: str, rows: Sequence[OpenRow], *, copy: bool = False) -> None:
+        if not rows:
+            return
+        self._shards += 1
+        flight = Flight(id=f"{worker}-{self._shards}", worker=worker, rows={row.id: row for row in rows}, copy=copy)
+        weigh(flight, self._lengths)
+        self._assignments.send(flight)
+        self._simulation.send(worker, flight.id, list(flight.rows))
+
+    def _view(self) -> FleetView:
+        assignments = self._assignments
+        workers = [
+            worker_view(id, seen, self._speeds[id], assignments.of(id)) for id, seen in self._seen.items()
+        ]
+        pool = pool_view(self._backlog, self._lengths)
+        if all(pool.fits(worker) for worker in workers):
+            return FleetView(workers=workers, pool=pool)
+        return FleetView(
+            workers=workers,
+            pool=pool,
+            shards=[view for id, seen in self._seen.items() for view in shard_views(assignments.of(id), seen)],
+            rows=[
+                view
+                for id, seen in self._seen.items()
+                for view in row_views(assignments.of(id), seen, self._lengths)
+            ],
+            copies_left=max(4, len(self._prompts) // 50) - assignments.copied(),
+        )

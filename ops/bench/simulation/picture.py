@@ -1,0 +1,37 @@
+"""Draws runs: one row per worker over time, filled by the share of its batch that decodes, so that idle tails show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+#: Runs side by side, and workers drawn of a large fleet.
+COLUMNS, WORKERS = 2, 40
+
+
+def draw(title: str, runs: Mapping[str, tuple[float, float, Mapping[str, list[tuple[float, float]]]]], path: Path) -> None:
+    """`runs`: policy -> (makespan, bound, worker -> (seconds, share of the batch in use from then on))."""
+    rows = -(-len(runs) // COLUMNS)
+    figure, axes = plt.subplots(rows, COLUMNS, figsize=(7 * COLUMNS, 2.6 * rows), squeeze=False)
+    for axis, (policy, (makespan_s, bound_s, traces)) in zip(axes.flat, runs.items(), strict=False):
+        every = max(1, -(-len(traces) // WORKERS))
+        names = sorted(traces)[::every]
+        for place, name in enumerate(reversed(names)):
+            times, shares = zip(*[(0.0, 0.0), *traces[name], (makespan_s, 0.0)], strict=True)
+            axis.fill_between(times, place, place + 0.9 * np.array(shares), step="post", linewidth=0)
+        axis.axvline(bound_s, color="black", linestyle=":", linewidth=1)
+        axis.set_yticks([place + 0.45 for place in range(len(names))], reversed(names), fontsize=6)
+        axis.set_xlim(0, makespan_s)
+        axis.set_title(f"{policy}: {makespan_s:.0f} s, {makespan_s / bound_s:.3f} of the bound (dotted)", fontsize=9)
+    for axis in list(axes.flat)[len(runs) :]:
+        axis.axis("off")
+    figure.suptitle(title)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
