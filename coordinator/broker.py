@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from coordinator.processes import Processes
 from coordinator.traces import FOLDER_PREFIX, TraceBook, remove_folder
 from coordinator.users import Users
 from coordinator.valkey import CONFIG, URL_VARIABLE, config_text, server_program
-from fleet import keys, leash
+from fleet import codec, keys, leash
 from fleet.config import StateDir
 from fleet.errors import BrokerError
 
@@ -86,7 +85,7 @@ class Broker:
     def start(self) -> None:
         """Starts it, waits until it answers and gives it a new epoch; BrokerError when it does not come up."""
         self._state.make()
-        self.epoch = secrets.token_hex(8)
+        self.epoch = codec.new_epoch()
         if self.foreign:
             self._greet_foreign()
         else:

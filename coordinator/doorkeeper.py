@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from fleet.messages import Host
 
 log = logging.getLogger(__name__)
 
+#: How often the broker is asked what it refused, seconds.
+LOOK_S = 5.0
 #: Requests read at once, and the bytes of one.
 MAX_REQUESTS = 100
 MAX_BYTES = 4096
@@ -46,8 +49,18 @@ class _RefusedError(Exception):
 class Doorkeeper:
     """Reads the stream of requests, a few times a second, in the coordinator's main thread."""
 
-    def __init__(self, client: redis.Redis, users: Users, *, coordinator: str, api_port: int) -> None:
+    def __init__(
+        self,
+        client: redis.Redis,
+        users: Users,
+        *,
+        coordinator: str,
+        api_port: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client = client
+        self._clock = clock
+        self._looked_s = clock()
         self._users = users
         self._coordinator = coordinator
         self._api_port = api_port
@@ -59,9 +72,19 @@ class Doorkeeper:
             joined = [self._answer(fields.get(keys.FIELD, b"")) for _, fields in entries]
             if entries:
                 self._client.xdel(keys.JOIN, *(entry for entry, _ in entries))
+            if self._clock() - self._looked_s > LOOK_S:
+                self._looked_s = self._clock()
+                self._note_refusals()
         except redis.RedisError as error:
             raise BrokerError(f"the broker does not answer ({type(error).__name__})") from error
         return [one for one in joined if one is not None]
+
+    def _note_refusals(self) -> None:
+        """Moves what the broker refused its users into our log."""
+        for entry in self._client.acl_log():
+            user, what = _printable(entry["username"]), _printable(entry["object"])
+            log.warning("user %s was refused: %s %s, %s times", user, entry["reason"], what, entry["count"])
+        self._client.acl_log_reset()
 
     def _answer(self, data: bytes) -> Joined | None:
         request = _understood(data)
@@ -146,7 +169,12 @@ def _word(request: Mapping[str, Any], field: str) -> str:
     """A field as one short printable word or line."""
     value = request.get(field)
     limit = MAX_NAME if field == "name" else MAX_WORD
-    return "".join(c for c in value if c.isprintable()).strip()[:limit] if isinstance(value, str) else ""
+    return _printable(value)[:limit].strip() if isinstance(value, str) else ""
+
+
+def _printable(value: object) -> str:
+    """Text of a stranger as a log may hold it."""
+    return "".join(c for c in str(value) if c.isprintable()).strip()[:MAX_WORD]
 
 
 def _count(value: object) -> int:

@@ -49,8 +49,9 @@ class Side(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Passes on."""
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.write(data)
+        assert self.other is not None, "a client is not read before the broker's side is there"
+        assert self.other.transport is not None, "set when its connection was made"
+        self.other.transport.write(data)
 
     def pause_writing(self) -> None:
         """This side reads too slowly: the other must wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import types
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -20,6 +21,17 @@ VERSION = 3
 MAX_BYTES = 48 << 20
 
 _TAG_OF = {kind: tag for tag, kind in TAGS.items()}
+
+
+def new_epoch() -> str:
+    """An epoch for a broker that was just started: never used before, and tells the version that is spoken there."""
+    return f"{VERSION}-{secrets.token_hex(8)}"
+
+
+def is_understood(epoch: str) -> bool:
+    """Whether messages at a broker of this epoch are of our version."""
+    version, dash, _ = epoch.partition("-")
+    return not dash or not version.isdigit() or int(version) == VERSION
 
 
 def encode(message: Message) -> bytes:

@@ -1,6 +1,7 @@
 """Our names in Redis. RQ's own keys keep RQ's default prefix; the broker is ours alone.
 
-EPOCH             string   random, set by the coordinator when the broker starts; another value means it was wiped
+EPOCH             string   `<wire version>-<random>`, set by the coordinator when the broker starts; another value
+                           means it was wiped
 lease(wid)        string   an encoded Beat, with a TTL of config.LEASE_TTL_S set by the server
 results(wid)      stream   field "m": an encoded Finished, Crashed or Returned; deleted once the ledger has it
 control(wid)      stream   field "m": an encoded Cancel, SetCap or Stop, bounded

@@ -43,7 +43,7 @@ class Heartbeat:
         refused: Callable[[], object] = int,
         listener: Listener | None = None,
     ) -> None:
-        """`refused` is called when the broker does not know this worker's user, which is the end of the thread."""
+        """`refused` is called when the broker does not know this worker's user, or speaks another version: the end."""
         self._desk = desk
         self._tickets = tickets
         self._client = client
@@ -79,6 +79,9 @@ class Heartbeat:
             if epoch is None:
                 return False
             name = epoch.decode() if isinstance(epoch, bytes) else epoch
+            if not codec.is_understood(name):
+                self._refused()
+                return False
             if self._desk.met(name):
                 log.info("broker of epoch %s", name)
                 self._tickets.forget_all()

@@ -81,8 +81,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Works until stopped; the exit status, `Exit.AUTH` when the broker does not know us any more."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         keeper = self._thread("engine-keeper", self._keeper.run)
         for name, work in (
             ("heartbeat", self._heartbeat.run),
@@ -107,6 +106,8 @@ class Supervisor:
         self._desk.close()
         self._heartbeat.close()
         keeper.join(leash.GRACE_S * 2)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         log.info("stopped")
         return self._status
 
@@ -118,7 +119,7 @@ class Supervisor:
         self._events.put(number)  # which is safe in a handler; a lock of ours would not be
 
     def _on_refused(self) -> None:
-        log.error("the broker does not know this worker any more")
+        log.error("the broker does not know this worker any more, or is of another version")
         self._status = Exit.AUTH
         self._events.put(None)
 

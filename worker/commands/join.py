@@ -71,7 +71,10 @@ def main(args: argparse.Namespace) -> int:
         name=args.name or "", cap=args.batch, memory_bytes=args.memory, on_battery=args.on_battery, given=_given(args)
     )
     herald = Herald(_stdout if args.json else _stderr, as_json=args.json)
-    return Joining(state, options, herald).go(_token(args), joined=lambda: _hide(args.token))
+    try:
+        return Joining(state, options, herald).go(_token(args), joined=lambda: _hide(args.token))
+    finally:
+        herald.close()
 
 
 def _given(args: argparse.Namespace) -> Address | None:
