@@ -135,16 +135,16 @@ class Prompts:
 
     def _to_embed(self, text: str | tuple[int, ...], raw: RawRequest) -> Prompt:
         if not isinstance(text, str):
-            return self._raw(text)
+            return self._raw(text, "input")
         return Prompt(text=f"{self._embed_after}{text}", special=True, document=text, may_split=not raw.url)
 
-    def _raw(self, prompt: str | tuple[int, ...]) -> Prompt:
+    def _raw(self, prompt: str | tuple[int, ...], name: str = "prompt") -> Prompt:
         if isinstance(prompt, str):
             text = prompt if self._template is None else self._template.fill(prompt)
             return Prompt(text=text, special=True)
         if self._template is not None:
-            raise RequestError("prompt: found token ids, expected text for the prompt template")
+            raise RequestError(f"{name}: found token ids, expected text for the prompt template")
         outside = next((token for token in prompt if not 0 <= token < self._vocabulary), None)
         if outside is not None:
-            raise RequestError(f"prompt: found token id {outside}, expected 0 to {self._vocabulary - 1}")
+            raise RequestError(f"{name}: found token id {outside}, expected 0 to {self._vocabulary - 1}")
         return Prompt(tokens=pack(prompt))
