@@ -33,6 +33,7 @@ COMMANDS = {
     "clean": Command("coordinator.commands.clean", "forget ended jobs and free the disk they use"),
     "join": Command("worker.commands.join", "make this Mac work for a fleet"),
     "leave": Command("worker.commands.leave", "take this Mac out of its fleet"),
+    "search": Command("coordinator.commands.search", "find the embedded texts that are nearest to a query"),
     "bench": Command("worker.commands.bench", "time a model on this machine and find the batch worth running"),
     "demo": Command("coordinator.commands.demo", "summarize a real corpus with a small model made here"),
 }
