@@ -6,13 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zeroconf import InterfaceChoice, IPVersion, ServiceInfo, ServiceListener, Zeroconf
 
 from fleet.beacon import Beacon
 from fleet.interfaces import dual_stack, own, worth_trying
-from fleet.presence import COORDINATOR, TTL_S, WANTED_DIGITS, WORKER, CoordinatorCard, WorkerCard, instance, label
+from fleet.presence import COORDINATOR, TTL_S, WANTED_DIGITS, WORKER, CoordinatorCard, WorkerCard, distinct, instance
 
 #: How long the records of a worker that was named may take to come, milliseconds.
 _RESOLVE_MS = 1500
@@ -49,13 +49,10 @@ class Discovery:
         self._port = port
         self._server = f"mlxfleet-{fingerprint.hex()[:WANTED_DIGITS]}.local."
         self._macs = _Macs()
-        card = CoordinatorCard(api_port=api_port, fingerprint=fingerprint.hex())
-        self._beacon = Beacon(instance(name, COORDINATOR), card.text(), open_air=self._open, describe=self._describe)
-
-    @property
-    def name(self) -> str:
-        """As advertised."""
-        return label(self._beacon.full_name, COORDINATOR)
+        card = CoordinatorCard(name=name, api_port=api_port, fingerprint=fingerprint.hex())
+        self._beacon = Beacon(
+            instance(name, fingerprint.hex(), COORDINATOR), card.text(), open_air=self._open, describe=self._describe
+        )
 
     def macs(self) -> tuple[Seen, ...]:
         """Workers that advertise themselves, by name; one that was killed stays for a few minutes."""
@@ -74,7 +71,7 @@ class Discovery:
         return air
 
     def _describe(self, name: str, ips: list[str], text: dict[str, str]) -> ServiceInfo:
-        # A server name of its own: by default it is the wished-for instance name, which two coordinators may share.
+        # A server name of its own: by default it is the wished-for instance name, also after a change of that.
         return ServiceInfo(
             COORDINATOR,
             name,
@@ -96,9 +93,11 @@ class _Macs(ServiceListener):
         self._lock = threading.Lock()
 
     def all(self) -> tuple[Seen, ...]:
-        """By name."""
+        """By name, each one's different."""
         with self._lock:
-            return tuple(sorted(self._seen.values(), key=lambda seen: (seen.name, seen.wid)))
+            seen = sorted(self._seen.values(), key=lambda seen: (seen.name, seen.wid))
+        names = distinct([each.name for each in seen])
+        return tuple(replace(each, name=name) for each, name in zip(seen, names, strict=True))
 
     def forget_all(self) -> None:
         """The browser begins anew."""
@@ -112,7 +111,7 @@ class _Macs(ServiceListener):
             return
         card = WorkerCard.read(info.properties)
         seen = Seen(
-            name=label(name, WORKER),
+            name=card.name,
             wid=card.wid,
             chip=card.chip,
             memory_bytes=card.memory_bytes,

@@ -24,14 +24,13 @@ class OwnAddress:
 
 
 def own() -> tuple[OwnAddress, ...]:
-    """Those of this machine, sorted; loopback only where there is no other."""
+    """Those of this machine that others may reach, sorted."""
     found = [
         OwnAddress(ip=ip.ip if isinstance(ip.ip, str) else ip.ip[0], index=adapter.index or 0, prefix=ip.network_prefix)
         for adapter in ifaddr.get_adapters()
         for ip in adapter.ips
     ]
-    outward = [address for address in found if not ipaddress.ip_address(address.ip).is_loopback]
-    return tuple(sorted(outward or found, key=lambda address: (address.index, address.ip)))
+    return tuple(sorted(_useful(found), key=lambda address: (address.index, address.ip)))
 
 
 def ips(addresses: Iterable[OwnAddress]) -> list[str]:
@@ -57,6 +56,16 @@ def dual_stack() -> bool:
     except OSError:
         return False
     return True
+
+
+def _useful(found: Sequence[OwnAddress]) -> Sequence[OwnAddress]:
+    """Loopback only where there is nothing else. Link-local IPv6 only beside IPv4, unless there is no IPv4 at all: a
+    Mac has half a dozen inner interfaces (awdl, llw, utun) with such an address, and each costs a second of trying."""
+    outward = [address for address in found if not ipaddress.ip_address(address.ip).is_loopback]
+    with_ipv4 = {address.index for address in outward if ":" not in address.ip}
+    if not with_ipv4:
+        return outward or found
+    return [each for each in outward if each.index in with_ipv4 or not ipaddress.ip_address(each.ip).is_link_local]
 
 
 def _scoped(text: str, mine: Sequence[OwnAddress]) -> list[str]:

@@ -5,7 +5,7 @@ Anybody on the network can say anything there, so what is read is bounded and st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 #: Service types, with a dot at the end as DNS has it.
@@ -20,15 +20,18 @@ JOINED = "joined"
 
 #: Hex digits of a certificate's fingerprint by which a worker says which fleet it wants.
 WANTED_DIGITS = 16
-_LABEL_BYTES = 56  # of 63: what resolves a conflict of names adds digits
+_NAME_BYTES = 40  # of a DNS label's 63: an id follows, and digits where an id is there twice
+_ID_DIGITS = 12
 _VALUE_BYTES = 200  # of 255, key and sign included
-_KEYS = ("api", "fp", "wid", "chip", "mem", "state", "fleet")
+_KEYS = ("name", "api", "fp", "wid", "chip", "mem", "state", "fleet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorCard:
     """A coordinator's."""
 
+    #: as its owner named it; two may have the same
+    name: str
     #: port of the HTTPS API
     api_port: int
     #: sha256 of the certificate, hex
@@ -36,19 +39,21 @@ class CoordinatorCard:
 
     def text(self) -> dict[str, str]:
         """As TXT fields."""
-        return _bounded({"api": str(self.api_port), "fp": self.fingerprint})
+        return _bounded({"name": self.name, "api": str(self.api_port), "fp": self.fingerprint})
 
     @classmethod
     def read(cls, text: Mapping[bytes, bytes | None]) -> CoordinatorCard:
         """From TXT fields; what is missing or nonsense is empty."""
         fields = _fields(text)
-        return cls(api_port=_number(fields["api"], most=65535), fingerprint=fields["fp"].lower())
+        return cls(name=fields["name"], api_port=_number(fields["api"], most=65535), fingerprint=fields["fp"].lower())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCard:
     """A worker's."""
 
+    #: as its owner named it; two may have the same
+    name: str
     #: its id, 12 hex digits
     wid: str
     chip: str
@@ -63,6 +68,7 @@ class WorkerCard:
         """As TXT fields."""
         return _bounded(
             {
+                "name": self.name,
                 "wid": self.wid,
                 "chip": self.chip,
                 "mem": str(self.memory_bytes),
@@ -76,6 +82,7 @@ class WorkerCard:
         """From TXT fields; what is missing or nonsense is empty."""
         fields = _fields(text)
         return cls(
+            name=fields["name"],
             wid=fields["wid"],
             chip=fields["chip"],
             memory_bytes=_number(fields["mem"], most=1 << 50),
@@ -84,15 +91,21 @@ class WorkerCard:
         )
 
 
-def instance(name: str, service: str) -> str:
-    """The full name of `name` under a service type, cut to what a DNS label holds."""
-    label = plain(name).encode()[:_LABEL_BYTES].decode(errors="ignore").strip(" .")
-    return f"{label or 'mac'}.{service}"
+def instance(name: str, identity: str, service: str) -> str:
+    """The full name of a service: of a name alone there may be two, and those that start together do not notice."""
+    label = plain(name).encode()[:_NAME_BYTES].decode(errors="ignore").strip(" .")
+    return f"{label} {identity[:_ID_DIGITS]}.{service}"
 
 
-def label(full: str, service: str) -> str:
-    """The name in a full name, as a person may see it."""
-    return plain(full.removesuffix(f".{service}"))
+def distinct(names: Sequence[str]) -> list[str]:
+    """The same names, of which a second one of a kind has `-2` behind it, and so on."""
+    told: list[str] = []
+    for name in names:
+        number = 1
+        while (wanted := name if number == 1 else f"{name}-{number}") in told:
+            number += 1
+        told.append(wanted)
+    return told
 
 
 def plain(text: str) -> str:

@@ -1,7 +1,7 @@
 """A coordinator, a worker or a seeker on some host, for tests: prints JSON lines, obeys words on its standard input.
 
-python -m tests.mdns_peer coordinator NAME FINGERPRINT PORT     prints {name, macs} when either changes
-python -m tests.mdns_peer worker NAME WID FINGERPRINT           prints {name}; takes a state a line
+python -m tests.mdns_peer coordinator NAME FINGERPRINT PORT     prints {macs} when they change
+python -m tests.mdns_peer worker NAME WID FINGERPRINT           takes a state a line
 python -m tests.mdns_peer find FINGERPRINT|- TIMEOUT            prints {found, took_s}
 """
 
@@ -24,7 +24,7 @@ def coordinate(name, fingerprint, port, ended):
     discovery = Discovery(name, port=int(port), api_port=int(port) + 1, fingerprint=bytes.fromhex(fingerprint))
     told = None
     while not ended.wait(0.05):
-        now = {"name": discovery.name, "macs": [asdict(seen) for seen in discovery.macs()]}
+        now = {"macs": [asdict(seen) for seen in discovery.macs()]}
         if now != told:
             say(**now)
             told = now
@@ -34,7 +34,6 @@ def coordinate(name, fingerprint, port, ended):
 def advertise(name, wid, fingerprint):
     host = Host(name=name, chip="Apple M4", memory_bytes=16 << 30)
     advert = Advert(host, wid, fingerprint=bytes.fromhex(fingerprint))
-    say(name=advert.name)
     for line in sys.stdin:
         advert.update(line.strip())
     advert.close()

@@ -7,7 +7,7 @@ import errno
 import logging
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zeroconf import Error, InterfaceChoice, IPVersion, ServiceInfo, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
@@ -24,8 +24,8 @@ from fleet.presence import (
     WORKER,
     CoordinatorCard,
     WorkerCard,
+    distinct,
     instance,
-    label,
 )
 
 #: A worker's port is never called, but a DNS-SD service has one: "discard".
@@ -88,12 +88,9 @@ class Advert:
         self._host = host
         self._wid = wid
         self._fleet = fingerprint.hex()[:WANTED_DIGITS] if fingerprint else ""
-        self._beacon = Beacon(instance(host.name, WORKER), self._text(state), open_air=_open, describe=self._describe)
-
-    @property
-    def name(self) -> str:
-        """As advertised."""
-        return label(self._beacon.full_name, WORKER)
+        self._beacon = Beacon(
+            instance(host.name, wid, WORKER), self._text(state), open_air=_open, describe=self._describe
+        )
 
     def update(self, state: str) -> None:
         """PRESENT or JOINED from now on."""
@@ -105,6 +102,7 @@ class Advert:
 
     def _text(self, state: str) -> dict[str, str]:
         card = WorkerCard(
+            name=self._host.name,
             wid=self._wid,
             chip=self._host.chip,
             memory_bytes=self._host.memory_bytes,
@@ -114,7 +112,7 @@ class Advert:
         return card.text()
 
     def _describe(self, name: str, ips: list[str], text: dict[str, str]) -> ServiceInfo:
-        # A server name of its own: by default it is the wished-for instance name, which two machines may share.
+        # A server name of its own: by default it is the wished-for instance name, also after a change of that.
         return ServiceInfo(
             WORKER,
             name,
@@ -176,13 +174,17 @@ async def _find(wanted: str, timeout_s: float) -> list[Found]:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await browser.async_cancel()
-    return [each for each in found.values() if wanted in ("", each.fingerprint)]
+    mine = sorted(
+        (each for each in found.values() if wanted in ("", each.fingerprint)), key=lambda each: each.fingerprint
+    )
+    names = distinct([each.name for each in mine])
+    return [replace(each, name=name) for each, name in zip(mine, names, strict=True)]
 
 
 def _found(info: ServiceInfo) -> Found:
     card = CoordinatorCard.read(info.properties)
     return Found(
-        name=label(info.name, COORDINATOR),
+        name=card.name,
         addresses=worth_trying(info.parsed_scoped_addresses(), own()),
         port=info.port or 0,
         api_port=card.api_port,

@@ -1,6 +1,9 @@
 """The order in which addresses are tried."""
 
 import ipaddress
+from types import SimpleNamespace
+
+import ifaddr
 
 from fleet.interfaces import OwnAddress, ips, own, worth_trying
 
@@ -28,6 +31,25 @@ def test_a_link_local_address_without_its_link_is_tried_on_each():
     assert worth_trying(["fe80::1"], MINE) == ("fe80::1%2", "fe80::1%5")
     assert worth_trying(["fe80::1%5"], MINE) == ("fe80::1%5",)
     assert worth_trying(["fe80::1"], ()) == ()
+
+
+def adapter(index, *addresses):
+    return SimpleNamespace(index=index, ips=[SimpleNamespace(ip=ip, network_prefix=64) for ip in addresses])
+
+
+def test_a_macs_inner_interfaces_are_not_told(monkeypatch):
+    mac = [
+        adapter(1, "127.0.0.1", ("::1", 0, 0), ("fe80::1", 0, 1)),
+        adapter(4, "192.0.2.7", ("fe80::4", 0, 4), ("2001:db8::4", 0, 0)),
+        adapter(5, ("fe80::5", 0, 5)),
+        adapter(6, ("2001:db8::6", 0, 0), ("fe80::6", 0, 6)),
+    ]
+    monkeypatch.setattr(ifaddr, "get_adapters", lambda: mac)
+    assert ips(own()) == ["192.0.2.7", "2001:db8::4", "fe80::4", "2001:db8::6"]
+    monkeypatch.setattr(ifaddr, "get_adapters", lambda: mac[2:3])
+    assert ips(own()) == ["fe80::5"], "better than nothing"
+    monkeypatch.setattr(ifaddr, "get_adapters", lambda: [adapter(1, "127.0.0.1")])
+    assert ips(own()) == ["127.0.0.1"]
 
 
 def test_this_machine_has_addresses_and_tells_loopback_only_for_want_of_others():

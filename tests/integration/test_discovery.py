@@ -147,19 +147,32 @@ def test_another_address_is_told_soon(network, peer):
     assert [address for address in found["addresses"] if ":" not in address] == [new], "and the old one is gone"
 
 
-def test_two_machines_of_one_name_get_two_names_and_keep_their_own_addresses(network, peer):
+def test_machines_of_one_name_that_start_together_are_told_apart(network, peer):
     lan = network.segment()
     hosts = [network.host(name, lan) for name in ("one", "two", "three")]
-    peer(hosts[0], "coordinator", "studio", OURS, 7633)
-    assert found_within(hosts[2])
-    second = peer(hosts[1], "coordinator", "studio", OTHERS, 7633)
-    until(lambda: second.state.get("name") == "studio-2")
+    peers = [peer(hosts[number], "coordinator", "studio", OURS if number else OTHERS, 7633) for number in (0, 1)]
+    for number, host in enumerate(hosts):
+        peer(host, "worker", "air", f"0123456789a{number}", OURS)
+    until(lambda: [mac["name"] for mac in peers[0].state.get("macs", [])] == ["air", "air-2", "air-3"])
+    assert [mac["addresses"][0] for mac in peers[0].state["macs"]] == [host.address for host in hosts]
+    assert found_within(hosts[2], OURS)
     assert found_within(hosts[2], OTHERS)
-    found = {each["name"]: each for each in find(hosts[2], "-", 1.0)[0]}
-    assert found["studio"]["fingerprint"] == OURS
-    assert found["studio-2"]["fingerprint"] == OTHERS
-    for name, host in (("studio", hosts[0]), ("studio-2", hosts[1])):
-        assert [text for text in found[name]["addresses"] if ":" not in text] == [host.address]
+    found = find(hosts[2], "-", 1.0)[0]
+    assert [each["name"] for each in found] == ["studio", "studio-2"]
+    assert [each["fingerprint"] for each in found] == [OURS, OTHERS]
+    for each, host in zip(found, (hosts[1], hosts[0]), strict=True):
+        assert [text for text in each["addresses"] if ":" not in text] == [host.address]
+
+
+def test_one_identity_on_two_machines_is_seen_twice(network, peer):
+    """A state folder was copied with everything in it: the name, the id and the key."""
+    lan = network.segment()
+    studio, one, two = (network.host(name, lan) for name in ("studio", "one", "two"))
+    watch = peer(studio, "coordinator", "studio", OURS, 7633)
+    peer(one, "worker", "air", "0123456789ab", OURS)
+    until(lambda: watch.mac("air"))
+    peer(two, "worker", "air", "0123456789ab", OURS)
+    until(lambda: watch.mac("air-2"))
 
 
 def test_after_a_kill_the_one_that_starts_again_is_found_and_not_what_it_left(network, peer):
@@ -176,11 +189,10 @@ def test_after_a_kill_the_one_that_starts_again_is_found_and_not_what_it_left(ne
     worker.kill()
     assert find(air, timeout_s=1.0)[0] == [], "nobody answers for the dead"
     assert watch.mac("air")["state"] == "joined", "presence is not liveness"
-    again = peer(studio, "coordinator", "studio", OURS, 8000)
+    peer(studio, "coordinator", "studio", OURS, 8000)
     peer(air, "worker", "air", "0123456789ab", OURS)
     (found,) = found_within(air)
     assert (found["name"], found["port"]) == ("studio", 8000)
-    assert again.state["name"] == "studio", "the stale record is no rival"
     until(lambda: watch.mac("air")["state"] == "present")
 
 
@@ -271,3 +283,16 @@ def test_a_host_without_any_network_finds_nothing_and_advertises_once_there_is_o
     alone.plug(lan)
     found, _ = until(lambda: find(air, timeout_s=2.0)[0], within_s=16)
     assert found[0]["addresses"][0] == alone.address
+
+
+@pytest.mark.soak
+def test_one_that_was_killed_is_shown_for_two_minutes_and_no_longer(network, peer):
+    lan = network.segment()
+    studio, air = network.host("studio", lan), network.host("air", lan)
+    watch = peer(studio, "coordinator", "studio", OURS, 7633)
+    worker = peer(air, "worker", "air", "0123456789ab", OURS)
+    until(lambda: watch.mac("air"))
+    worker.kill()
+    _, took_s = until(lambda: watch.mac("air") is None, within_s=180)
+    print(f"forgotten after {took_s:.0f} s")
+    assert took_s > 60
