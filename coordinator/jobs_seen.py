@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from coordinator.front_desk import FrontDesk
+from coordinator.job_table import as_dict
 from coordinator.ledger import Ledger
 from coordinator.records import JobStatus
 from coordinator.snapshot import JobLine
@@ -38,24 +39,9 @@ class JobSeen:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it: what is recorded, and the rates where somebody works on it."""
-        record, counts = self.status.record, self.status.counts
         live = asdict(self.line) if self.line else {}
-        return {
-            "id": record.id,
-            "task": record.spec.task.value,
-            "model": record.spec.model,
-            "inputs": list(record.spec.inputs),
-            "output": record.spec.output,
-            "state": self.state,
+        return as_dict(self.status, self.state) | {
             "error": self.error,
-            "created": record.created,
-            "intake_complete": record.intake_complete,
-            "requests": counts.requests,
-            "done": counts.done,
-            "failed": counts.failed,
-            "open": counts.open,
-            "input_tokens": counts.input_tokens,
-            "output_tokens": counts.output_tokens,
             "priority": live.get("priority", 0),
             "retried": live.get("retried", 0),
             "output_tps": live.get("output_tps", 0.0),

@@ -27,12 +27,16 @@ COMMANDS = {
     "run": Command("coordinator.commands.run", "run a backlog on this machine and write every answer to a file"),
     "status": Command("coordinator.commands.status", "show the fleet: jobs, Macs, and what happened lately"),
     "plan": Command("coordinator.commands.plan", "say how long a backlog will take, before anything is computed"),
-    "jobs": Command("coordinator.commands.jobs", "list the jobs recorded in the state folder"),
+    "submit": Command("coordinator.commands.submit", "give a backlog to the fleet"),
+    "watch": Command("coordinator.commands.watch", "follow a job of the fleet until it is over"),
+    "jobs": Command("coordinator.commands.jobs", "list the jobs of the fleet, or of this Mac's own record"),
     "results": Command("coordinator.commands.results", "write the answers a job has so far"),
     "cancel": Command("coordinator.commands.cancel", "stop working on a job; what it has is kept"),
     "clean": Command("coordinator.commands.clean", "forget ended jobs and free the disk they use"),
     "join": Command("worker.commands.join", "make this Mac work for a fleet"),
     "leave": Command("worker.commands.leave", "take this Mac out of its fleet"),
+    "kick": Command("coordinator.commands.kick", "remove a worker from the fleet"),
+    "token": Command("coordinator.commands.token", "show what lets another Mac into the fleet, or make a new one"),
     "search": Command("coordinator.commands.search", "find the embedded texts that are nearest to a query"),
     "bench": Command("worker.commands.bench", "time a model on this machine and find the batch worth running"),
     "demo": Command("coordinator.commands.demo", "summarize a real corpus with a small model made here"),
@@ -42,8 +46,8 @@ EPILOG = """\
 start here:  fleet demo
              fleet run generate prompts.jsonl -m MODEL -o answers.jsonl
 
-exit codes:  0 ok, 1 error, 2 usage, 3 finished with failed requests, 5 no coordinator,
-             6 no worker could be kept alive, 130 interrupted (says how to go on)
+exit codes:  0 ok, 1 error, 2 usage, 3 finished with failed requests, 4 not let in,
+             5 no coordinator, 6 no worker could be kept alive, 130 interrupted (says how to go on)
 """
 
 

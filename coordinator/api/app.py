@@ -13,6 +13,7 @@ from coordinator.api.files import Files
 from coordinator.api.fleet_routes import FleetRoutes
 from coordinator.api.replies import HANDLERS
 from coordinator.batches import Batches
+from coordinator.bundle import DRAFTS
 from coordinator.front_desk import FrontDesk
 from coordinator.jobs_seen import JobsSeen
 from coordinator.uploads import Uploads
@@ -25,7 +26,7 @@ def build_app(desk: FrontDesk, state: StateDir, key: str) -> Starlette:
     access = Access(key)
     uploads, batches, jobs = Uploads(state), Batches(state), JobsSeen(desk, state)
     uploads.clear_broken()
-    for folder in state.root.glob("answers-*/"):  # being sent when a kill -9 came
+    for folder in state.root.glob(f"{DRAFTS}*/"):  # being sent when a kill -9 came
         shutil.rmtree(folder, ignore_errors=True)
     return Starlette(
         routes=[

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from coordinator import bundle
 from coordinator.api.access import Access
 from coordinator.api.replies import ApiError, body_of, missing, wrong
+from coordinator.bundle import DRAFTS, STREAM
 from coordinator.front_desk import FrontDesk
 from coordinator.jobs_seen import OVER, JobSeen, JobsSeen
 from coordinator.ledger import Ledger
-from coordinator.results import STDOUT, ResultCounts, errors_file, write_results
+from coordinator.records import JobRecord
+from coordinator.results import STDOUT, ResultCounts, write_results
 from coordinator.running import Running
 from fleet import token
 from fleet.config import StateDir
 
-#: Forms that answers come in: files, of which a flat one has lines for failed requests, or a stream that always has.
-FORMS = ("jsonl", "parquet", "stream")
-_READ_BYTES = 1 << 20
+#: Endings of the outputs that answers can be had as.
+FORMS = ("jsonl", "parquet", "npy", STREAM)
 
 
 class FleetRoutes:
@@ -46,8 +45,7 @@ class FleetRoutes:
             Route("/fleet/jobs/{job:int}", self.job, methods=["GET"]),
             Route("/fleet/jobs/{job:int}/cancel", self.cancel, methods=["POST"]),
             Route("/fleet/jobs/{job:int}/answers", self.answers, methods=["GET"]),
-            Route("/fleet/jobs/{job:int}/errors", self.errors, methods=["GET"]),
-            Route("/fleet/workers/{name}/kick", self.kick, methods=["POST"]),
+            Route("/fleet/workers/{name:path}/kick", self.kick, methods=["POST"]),
             Route("/fleet/down", self.down, methods=["POST"]),
             Route("/fleet/token", self.token, methods=["GET"]),
             Route("/fleet/token", self.rotate, methods=["POST"]),
@@ -74,18 +72,19 @@ class FleetRoutes:
         return JSONResponse(self._find(request).as_dict())
 
     def answers(self, request: Request) -> Response:
-        """What a job has answered so far."""
+        """What a job has answered so far: every file that `fleet results` writes, one behind the other."""
         form = request.query_params.get("form", FORMS[0])
         if form not in FORMS:
             raise wrong("form", f"found {form[:20]!r}, expected {' or '.join(FORMS)}")
-        with self._written(self._find(request), form) as (output, counts):
-            return _stream(output.open("rb"), asdict(counts))
-
-    def errors(self, request: Request) -> Response:
-        """The failed requests of a job, a line each."""
-        with self._written(self._find(request), FORMS[0]) as (output, counts):
-            listed = errors_file(str(output))
-            return _stream((listed if listed.exists() else Path("/dev/null")).open("rb"), asdict(counts))
+        record = self._find(request).status.record
+        folder = tempfile.TemporaryDirectory(prefix=DRAFTS, dir=self._state.root)
+        try:
+            counts = _write(self._state, record, Path(folder.name), form)
+        except BaseException:
+            folder.cleanup()
+            raise
+        told = {f"fleet-{name}": str(count) for name, count in asdict(counts).items()}
+        return StreamingResponse(bundle.packed(folder), media_type="application/x-tar", headers=told)
 
     def kick(self, request: Request) -> Response:
         """Removes a worker."""
@@ -119,29 +118,12 @@ class FleetRoutes:
             raise missing("job", number)
         return job
 
-    @contextmanager
-    def _written(self, job: JobSeen, form: str) -> Iterator[tuple[Path, ResultCounts]]:
-        """A job's answers as files that are gone afterwards; one that was opened meanwhile can be read to its end."""
-        with (
-            tempfile.TemporaryDirectory(prefix="answers-", dir=self._state.root) as folder,
-            Ledger.read(self._state) as ledger,
-        ):
-            output = Path(folder) / f"answers.{form}"
-            openai = ledger.is_openai(job.id)
-            if form == "stream":
-                with output.open("xb") as stream:
-                    counts = write_results(ledger, job.status.record, openai=openai, output=STDOUT, stdout=stream)
-            else:
-                counts = write_results(ledger, job.status.record, openai=openai, output=str(output))
-            yield output, counts
 
-
-def _stream(file: IO[bytes], counts: dict[str, int]) -> Response:
-    headers = {f"fleet-{name}": str(count) for name, count in counts.items()}
-    return StreamingResponse(_blocks(file), media_type="application/octet-stream", headers=headers)
-
-
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
-    with file:
-        while block := file.read(_READ_BYTES):
-            yield block
+def _write(state: StateDir, job: JobRecord, folder: Path, form: str) -> ResultCounts:
+    output = folder / f"{bundle.NAME}.{form}"
+    with Ledger.read(state) as ledger:
+        openai = ledger.is_openai(job.id)
+        if form != STREAM:
+            return write_results(ledger, job, openai=openai, output=str(output))
+        with output.open("xb") as stream:
+            return write_results(ledger, job, openai=openai, output=STDOUT, stdout=stream)

@@ -15,7 +15,7 @@ from coordinator.front_desk import Order
 from coordinator.job_form import JobForm
 from coordinator.preflight import check_space
 from coordinator.prompts import PLACEHOLDER
-from coordinator.requests import CHAT_URL, COMPLETIONS_URL
+from coordinator.requests import CHAT_URL, COMPLETIONS_URL, EMBEDDINGS_URL
 from coordinator.uploads import Uploads
 from fleet.config import StateDir
 from fleet.errors import UsageError
@@ -23,7 +23,7 @@ from fleet.job import Task
 
 T = TypeVar("T")
 #: What a batch may be for, and the task that it means unless its metadata says another.
-ENDPOINTS = {CHAT_URL: Task.GENERATE, COMPLETIONS_URL: Task.GENERATE}
+ENDPOINTS = {CHAT_URL: Task.GENERATE, COMPLETIONS_URL: Task.GENERATE, EMBEDDINGS_URL: Task.EMBED}
 #: OpenAI's one window; a promise nobody here can give or break.
 WINDOW = "24h"
 #: A first line longer than this is not looked into, bytes.
@@ -67,7 +67,8 @@ def order(wanted: Wanted, uploads: Uploads, state: StateDir, output: str) -> Ord
     first = _path(uploads, wanted.input_file_id, "input_file_id")
     line = first_line(first)
     url = line.get("url")
-    if isinstance(line.get("body"), dict) and isinstance(url, str) and url != wanted.endpoint:
+    ours = f"{job_form.PREFIX}task" in wanted.metadata  # what a task does with which line is for intake to say
+    if not ours and isinstance(line.get("body"), dict) and isinstance(url, str) and url != wanted.endpoint:
         raise wrong("endpoint", f"the file's first line is for {url[:60]!r}", "mismatched_endpoint")
     form = _form(wanted, model_in(line))
     inputs = [first, *(_path(uploads, id, "metadata.fleet_more_inputs") for id in form.more_inputs)]

@@ -1,6 +1,7 @@
 """Stops working on a job; what it has is kept.
 
   fleet cancel 3
+  fleet cancel 3 --local      a job of this Mac's own record, not of its fleet
 
 A run that works on it notices within seconds, lets the rows in its batch finish and ends. `fleet results` gives what
 is there, and the command that began the job takes it up again.
@@ -12,24 +13,31 @@ import argparse
 import json
 
 from coordinator.ledger import Ledger
-from fleet.config import StateDir
+from coordinator.whereabouts import Place, add_place_flags, place_or_record, state_dir
 from fleet.errors import Exit
-from fleet.flags import folder, job_id
+from fleet.flags import job_id
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet cancel`."""
     parser.add_argument("job", type=job_id, metavar="JOB", help="the job's id, see `fleet jobs`")
     parser.add_argument("--json", action="store_true", help="print the job's id and state as JSON")
-    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    add_place_flags(parser, record=True)
 
 
 def main(args: argparse.Namespace) -> int:
     """Marks the job; 0, also when it was cancelled before."""
-    state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
-    job = Ledger.cancel(state, args.job)
+    place = place_or_record(args)
+    state = Ledger.cancel(state_dir(args), args.job).state.value if place is None else _of_fleet(args, place)
     if args.json:
-        print(json.dumps({"job": job.id, "state": job.state.value}))
+        print(json.dumps({"job": args.job, "state": state}))
     else:
-        print(f"job {job.id} is {job.state.value}; `fleet results {job.id}` writes what it has")
+        print(f"job {args.job} is {state}; `fleet results {args.job}` writes what it has")
     return int(Exit.OK)
+
+
+def _of_fleet(args: argparse.Namespace, place: Place) -> str:
+    from coordinator.fleet_client import FleetClient
+
+    with FleetClient.reach(place) as client:
+        return str(client.post(f"/fleet/jobs/{args.job}/cancel")["state"])

@@ -1,9 +1,11 @@
-"""Lists the jobs recorded in the state folder, the newest last.
+"""Lists jobs, the newest last: those of the fleet this Mac belongs to, else those recorded here.
 
   fleet jobs
   fleet jobs --json
+  fleet jobs --local        this Mac's own record
 
-A job is running, finished, cancelled or interrupted: that one ended before it was done, and nobody works on it now.
+A job recorded here is running, finished, cancelled or interrupted: that one ended before it was done, and nobody works
+on it now. A job of the fleet may also be queued, reading, writing or failed.
 """
 
 from __future__ import annotations
@@ -11,19 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
+from coordinator.job_table import as_dict, table
 from coordinator.ledger import Ledger
 from coordinator.lock import Holder, StateLock
 from coordinator.records import JobStatus
-from coordinator.wording import age
+from coordinator.whereabouts import Place, add_place_flags, place_or_record, state_dir
 from fleet.config import StateDir
 from fleet.errors import Exit
-from fleet.flags import folder
 from fleet.job import JobState
 
-_HEAD = ("ID", "TASK", "DONE", "FAILED", "STATE", "AGE", "MODEL", "OUTPUT")
 #: What a job is that is to run and that no process works on.
 INTERRUPTED = "interrupted"
 
@@ -31,25 +31,40 @@ INTERRUPTED = "interrupted"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `fleet jobs`."""
     parser.add_argument("--json", action="store_true", help="print a JSON list")
-    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    add_place_flags(parser, record=True)
 
 
 def main(args: argparse.Namespace) -> int:
     """Prints the table; 0."""
-    state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
+    place, state = place_or_record(args), state_dir(args)
+    jobs = _recorded(state) if place is None else _of_fleet(place)
+    if args.json:
+        print(json.dumps(jobs))
+    elif not jobs:
+        print(f"no job is recorded in {state.root}" if place is None else "the fleet has no jobs")
+    else:
+        print(table(jobs, time.time(), inputs=place is not None))
+        for job in jobs:
+            if job.get("error"):
+                print(f"job {job['id']} failed: {job['error']}")
+    return int(Exit.OK)
+
+
+def _of_fleet(place: Place) -> list[dict[str, Any]]:
+    from coordinator.fleet_client import FleetClient
+
+    with FleetClient.reach(place) as client:
+        jobs: list[dict[str, Any]] = client.get("/fleet/jobs")
+    return jobs
+
+
+def _recorded(state: StateDir) -> list[dict[str, Any]]:
     jobs: list[JobStatus] = []
     if state.has_ledger():
         with Ledger.read(state) as ledger:
             jobs = ledger.jobs()
     holder = StateLock.holder(state)
-    states = {job.record.id: state_in_words(job, holder) for job in jobs}
-    if args.json:
-        print(json.dumps([as_dict(job, states[job.record.id]) for job in jobs]))
-    elif not jobs:
-        print(f"no job is recorded in {state.root}")
-    else:
-        print(table(jobs, states, time.time()))
-    return int(Exit.OK)
+    return [as_dict(job, state_in_words(job, holder)) for job in jobs]
 
 
 def state_in_words(job: JobStatus, holder: Holder | None) -> str:
@@ -57,48 +72,3 @@ def state_in_words(job: JobStatus, holder: Holder | None) -> str:
     if job.record.state is JobState.RUNNING and (holder is None or holder.job != job.record.id):
         return INTERRUPTED
     return job.record.state.value
-
-
-def as_dict(job: JobStatus, state: str) -> dict[str, object]:
-    """A job as `--json` shows it."""
-    record, counts = job.record, job.counts
-    return {
-        "id": record.id,
-        "task": record.spec.task.value,
-        "model": record.spec.model,
-        "inputs": list(record.spec.inputs),
-        "output": record.spec.output,
-        "state": state,
-        "created": record.created,
-        "intake_complete": record.intake_complete,
-        "requests": counts.requests,
-        "done": counts.done,
-        "failed": counts.failed,
-        "open": counts.open,
-        "input_tokens": counts.input_tokens,
-        "output_tokens": counts.output_tokens,
-    }
-
-
-def table(jobs: Sequence[JobStatus], states: Mapping[int, str], now: float) -> str:
-    """The jobs as aligned columns; `states` by job id."""
-    lines = [_HEAD, *[_cells(job, states[job.record.id], now) for job in jobs]]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
-
-
-def _cells(job: JobStatus, state: str, now: float) -> tuple[str, ...]:
-    record, counts = job.record, job.counts
-    more = "" if record.intake_complete else "+"
-    return (
-        str(record.id),
-        record.spec.task.value,
-        f"{counts.done}/{counts.requests}{more}",
-        str(counts.failed),
-        state,
-        age(now - record.created),
-        Path(record.spec.model).name,
-        record.spec.output,
-    )

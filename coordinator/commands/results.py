@@ -1,6 +1,7 @@
 """Writes the answers a job has so far, in input order, also while it runs.
 
   fleet results 3 -o answers.jsonl
+  fleet results 3 --local -o answers.jsonl      a job of this Mac's own record, not of its fleet
   fleet results 3 | head
 
 Requests without an outcome are left out; how many there are is said on stderr. Failed requests are listed in
@@ -16,10 +17,10 @@ from dataclasses import asdict
 
 from coordinator.ledger import Ledger
 from coordinator.preflight import check_output
-from coordinator.results import STDOUT, write_results
-from fleet.config import StateDir
+from coordinator.results import STDOUT, ResultCounts, write_results
+from coordinator.whereabouts import Place, add_place_flags, place_or_record, state_dir
 from fleet.errors import Exit
-from fleet.flags import folder, job_id, place
+from fleet.flags import job_id, place
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,20 +35,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="JSONL, Parquet if it ends in .parquet (stdout)",
     )
     parser.add_argument("--json", action="store_true", help="print what was written as JSON, on stderr beside stdout")
-    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    add_place_flags(parser, record=True)
 
 
 def main(args: argparse.Namespace) -> int:
     """Writes the answers; 3 when some requests failed."""
-    state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
-    with Ledger.read(state) as ledger:
-        job = ledger.job(args.job).record
-        check_output(args.output, job.spec.inputs)
-        counts = write_results(ledger, job, openai=ledger.is_openai(job.id), output=args.output)
+    place = place_or_record(args)
+    counts = _recorded(args) if place is None else _of_fleet(args, place)
     told = sys.stderr if args.output == STDOUT else sys.stdout
     if args.json:
-        print(json.dumps({"job": job.id, "output": args.output, **asdict(counts)}), file=told)
+        print(json.dumps({"job": args.job, "output": args.output, **asdict(counts)}), file=told)
     else:
         left = f", {counts.open} still open and left out" if counts.open else ""
-        print(f"fleet: job {job.id}: {counts.done} done, {counts.failed} failed{left}", file=sys.stderr)
+        print(f"fleet: job {args.job}: {counts.done} done, {counts.failed} failed{left}", file=sys.stderr)
     return int(Exit.FAILED_REQUESTS if counts.failed else Exit.OK)
+
+
+def _of_fleet(args: argparse.Namespace, place: Place) -> ResultCounts:
+    from coordinator.fetching import fetch
+    from coordinator.fleet_client import FleetClient
+
+    check_output(args.output, [])
+    with FleetClient.reach(place) as client:
+        return fetch(client, args.job, args.output)
+
+
+def _recorded(args: argparse.Namespace) -> ResultCounts:
+    with Ledger.read(state_dir(args)) as ledger:
+        job = ledger.job(args.job).record
+        check_output(args.output, job.spec.inputs)
+        return write_results(ledger, job, openai=ledger.is_openai(job.id), output=args.output)
