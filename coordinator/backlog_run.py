@@ -7,9 +7,9 @@ import json
 import logging
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from coordinator.backlog_flags import intake_options
@@ -19,12 +19,14 @@ from coordinator.intake import Intake, IntakeOptions
 from coordinator.job_run import JobRun
 from coordinator.ledger import Ledger
 from coordinator.local_run import LocalRun, RunOptions, RunResult
+from coordinator.planning import this_machine
 from coordinator.preflight import check_output, check_space
 from coordinator.processes import Processes
 from coordinator.progress import Progress
-from coordinator.records import JobRecord, JobSpec
+from coordinator.records import JobRecord, JobSpec, NewRequest
 from coordinator.report import Report
 from coordinator.results import check_kind, write_results
+from coordinator.run_plan import RunPlan
 from fleet.config import StateDir
 from fleet.errors import Exit, InterruptedRunError
 from fleet.job import JobState, Task
@@ -55,14 +57,16 @@ def run_backlog(args: argparse.Namespace) -> Exit:
             _warn(intake, say)
             return status
         spec = _spec(args, inputs, folder, model_hash, options)
+        planned = RunPlan(this_machine(state, folder, model_hash), options.task, model_hash, ledger.jobs())
         job, known = ledger.begin_job(spec, _salt(ledger, spec) if args.fresh else "")
         intake.use_salt(job.salt)
         signature = intake.signature()  # of now: what changes while it is read is read again by the next run
-        feed = _feed(ledger, job, intake, signature, say, known=known)
+        feed = _feed(ledger, job, planned.watch(intake.chunks()), signature, say, known=known)
         run = JobRun(job, ledger, intake.reduce, feed=feed, signature=signature)
         local = LocalRun(run, ledger, state, processes, RunOptions(cap=args.batch, memory_bytes=args.memory))
         with Progress(quiet=args.json) as progress:
             result = local.go(progress.show)
+        result = replace(result, planned_s=planned.seconds(result.computed))
         _warn(intake, say)
         return _finish(args, ledger, job, intake, result)
 
@@ -103,7 +107,13 @@ def _spec(
 
 
 def _feed(
-    ledger: Ledger, job: JobRecord, intake: Intake, signature: str, say: Callable[[str], None], *, known: bool
+    ledger: Ledger,
+    job: JobRecord,
+    chunks: Iterator[list[NewRequest]],
+    signature: str,
+    say: Callable[[str], None],
+    *,
+    known: bool,
 ) -> Feed | None:
     """None when the ledger already holds this very input; else the input is read (again)."""
     if known:
@@ -112,7 +122,7 @@ def _feed(
     if known and job.intake_complete and signature and signature == job.signature:
         return None
     ledger.reset_intake(job.id)
-    return Feed(intake.chunks())
+    return Feed(chunks)
 
 
 def _finish(args: argparse.Namespace, ledger: Ledger, job: JobRecord, intake: Intake, result: RunResult) -> Exit:

@@ -134,12 +134,12 @@ class Dispatch:
             data, ttl_ms = pipeline.execute()
         return None if data is None else _lease(worker, data, ttl_ms)
 
-    def beats(self) -> list[Beat]:
-        """The last beat of every worker that has a lease, for looking only."""
+    def leases(self) -> list[Lease]:
+        """Of every worker that has one, for looking only."""
         with _translated():
-            found: Any = self._redis.mget(sorted(self._redis.scan_iter(match=keys.lease("*"))) or [keys.lease("")])
-        messages = [codec.decode(data) for data in found if data is not None]
-        return [message for message in messages if isinstance(message, Beat)]
+            found = sorted(key.decode() for key in self._redis.scan_iter(match=keys.lease("*")))
+        leases = [self.lease(key.removeprefix(keys.lease(""))) for key in found]
+        return [lease for lease in leases if lease is not None]
 
     def queues(self) -> list[QueueLine]:
         """Every queue with what its registries hold. Unlike `rq info`, which cleans them, it only reads."""

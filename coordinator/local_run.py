@@ -62,6 +62,8 @@ class RunResult:
     computed: int = 0
     crashes: int = 0
     seconds: float = 0.0
+    #: what a plan gave for it before, without model loading; None without one
+    planned_s: float | None = None
     #: cap of the last engine, 0 when none was loaded
     cap: int = 0
     #: why the model runs at batch 1, empty when it batches

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coordinator.broker_socket import find_broker
-from coordinator.dispatch import Dispatch
+from coordinator.dispatch import Dispatch, Lease
 from coordinator.ledger import Ledger
 from coordinator.lock import StateLock
 from coordinator.machine import memory_bytes
@@ -16,7 +16,7 @@ from coordinator.records import JobStatus
 from coordinator.snapshot import FleetSnapshot, JobLine, MacLine, MacState
 from coordinator.throughput import Throughput
 from fleet import __version__
-from fleet.config import StateDir
+from fleet.config import BEAT_S, LEASE_TTL_S, StateDir
 from fleet.errors import BrokerError, DecodeError, NoCoordinatorError
 from fleet.job import JobState
 from fleet.messages import Beat, Figures, WorkerState
@@ -41,6 +41,8 @@ class LocalStatus:
     clock: Callable[[], float] = time.time
     #: of each worker seen, for rates over time
     _speeds: dict[str, Throughput] = field(default_factory=dict)
+    #: when each last told something, by `clock`
+    _told: dict[str, float] = field(default_factory=dict)
 
     def __call__(self) -> FleetSnapshot:
         """The run now; NoCoordinatorError when there is none."""
@@ -48,32 +50,36 @@ class LocalStatus:
         if job is None:
             raise NoCoordinatorError(f"no `fleet run` works on {self.state.root} (any more): `fleet jobs` lists jobs")
         now = self.clock()
-        beats = self._beats()
-        macs = tuple(self._mac(beat, now) for beat in beats)
+        leases = self._leases()
+        macs = tuple(self._mac(lease, now) for lease in leases)
         return FleetSnapshot(
             version=__version__,
             coordinator=f"{platform.node()}, a `fleet run` of this machine alone",
             now=now,
-            jobs=(job_line(job, [beat.figures for beat in beats], macs),),
+            jobs=(job_line(job, [lease.beat.figures for lease in leases], macs),),
             macs=macs,
         )
 
-    def _beats(self) -> list[Beat]:
+    def _leases(self) -> list[Lease]:
         """Of all workers; none while the broker does not answer."""
         url = find_broker(self.state)
         if url is None:
             return []
         dispatch = Dispatch(url)
         try:
-            return dispatch.beats()
+            return dispatch.leases()
         except (BrokerError, DecodeError):
             return []
         finally:
             dispatch.close()
 
-    def _mac(self, beat: Beat, now: float) -> MacLine:
+    def _mac(self, lease: Lease, now: float) -> MacLine:
+        beat = lease.beat
+        told = now - (LEASE_TTL_S - lease.ttl_ms / 1000)  # when it was, by how long it still lives
         speed = self._speeds.setdefault(beat.nonce, Throughput())
-        speed.report(beat.figures, now)
+        if told > self._told.get(beat.nonce, 0.0) + BEAT_S / 2:
+            self._told[beat.nonce] = told
+            speed.report(beat.figures, told)
         return mac_line(beat, speed.output_tps or _mean_tps(beat.figures))
 
 

@@ -56,6 +56,8 @@ class Summary:
     crashes: int
     #: wall clock of this run, model loading included
     seconds: float
+    #: what a plan gave for it before, without model loading; None without one
+    planned_s: float | None
     #: rows computed per wall second of this run
     rows_per_s: float
     #: tokens per wall second of this run
@@ -127,6 +129,7 @@ def make(
         thinking_rows=seen.thinking,
         crashes=result.crashes,
         seconds=result.seconds,
+        planned_s=result.planned_s,
         rows_per_s=result.computed / result.seconds if result.seconds else 0.0,
         output_tps=total.output_tokens / result.seconds if result.seconds else 0.0,
         prompt_tps=total.prompt_tokens / result.seconds if result.seconds else 0.0,
@@ -168,6 +171,8 @@ def text(summary: Summary) -> str:
             _line("speed", f"{speed}, {with_loading}"),
             _line("batch", f"{batch}, {summary.padding:.1%} padding"),
         ]
+    if summary.planned_s:
+        lines.append(_line("plan", _off(summary.planned_s, summary.seconds)))
     if summary.single:
         lines.append(_line("", f"one row at a time: {summary.single}"))
     if summary.peak_bytes:
@@ -180,6 +185,10 @@ def text(summary: Summary) -> str:
 
 def _line(name: str, value: str) -> str:
     return f"{name:<9} {value}".rstrip()
+
+
+def _off(planned_s: float, took_s: float) -> str:
+    return f"planned {duration(planned_s)}, took {duration(took_s)} ({took_s / planned_s - 1:+.0%})"
 
 
 def _requests(summary: Summary) -> str:

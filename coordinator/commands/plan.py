@@ -17,7 +17,7 @@ from pathlib import Path
 from coordinator import backlog_flags
 from coordinator.tariff import add_tariff_flags, tariff
 from fleet.errors import Exit, UsageError
-from fleet.flags import folder, one_of, place
+from fleet.flags import did_you_mean, folder, place
 from fleet.job import Task
 
 
@@ -54,5 +54,5 @@ def split_task(words: list[str]) -> tuple[Task, list[str]]:
     if words[0] in tasks and len(words) > 1:
         return Task(words[0]), words[1:]
     if len(words) > 1 and not Path(words[0]).exists() and words[0] != "-":
-        one_of(tasks)(words[0])
+        raise UsageError(f"there is neither a file nor a task {words[0]}{did_you_mean(words[0], tasks)}")
     return Task.GENERATE, words
