@@ -1,0 +1,284 @@
+"""The gate: TLS outside, a unix socket inside, bytes passed on as they are."""
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from coordinator.certificate import Certificate
+from coordinator.gate import Gate
+from coordinator.gatehouse import KEEPALIVE_S, _keep_alive
+from coordinator.processes import Processes
+from fleet import pin
+from fleet.config import StateDir
+from fleet.errors import BrokerError
+from tests.worker_process import gone, until
+
+MIB = 1 << 20
+
+
+class Inside:
+    """What listens on the unix socket: answers each byte it reads, unless it is told to sleep."""
+
+    def __init__(self, path, answer=lambda data: data):
+        self.path = path
+        self.answer = answer
+        self.awake = threading.Event()
+        self.awake.set()
+        self.connections = []
+        self.ended = 0
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError):
+            while self.awake.wait() and (data := connection.recv(65536)):
+                connection.sendall(self.answer(data))
+        self.ended += 1
+        connection.close()
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for connection in self.connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self.path.unlink(missing_ok=True)
+
+
+class Rig:
+    def __init__(self, state):
+        state.make()
+        self.state = state
+        self.path = state.root / "inside.sock"
+        self.inside = Inside(self.path)
+        self.certificate = Certificate.of(state)
+        self.gate = Gate(state, Processes(state), self.path, self.certificate, port=0, local=True)
+        self.gate.start()
+        self.context = pin.context(self.certificate.path.read_text())
+        self.open = []
+
+    def call(self, host="127.0.0.1"):
+        plain = socket.create_connection((host, self.gate.port), 5)
+        self.open.append(self.context.wrap_socket(plain))
+        return self.open[-1]
+
+    def log(self):
+        return (self.state.logs / "gate.log").read_text()
+
+    def close(self):
+        for connection in self.open:
+            connection.close()
+        self.gate.stop()
+        self.inside.close()
+
+
+@pytest.fixture
+def rig(tmp_path):
+    rig = Rig(StateDir(tmp_path))
+    yield rig
+    rig.close()
+
+
+def read(connection, size):
+    data = bytearray()
+    while len(data) < size and (piece := connection.recv(65536)):
+        data += piece
+    return bytes(data)
+
+
+def send_until_stopped(client):
+    """Bytes that were taken before the client's timeout."""
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < 256 * MIB:
+            sent += client.send(bytes(MIB))
+    return sent
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_bytes_come_back_as_they_were_over_ipv4_and_ipv6(rig, host):
+    if host == "::1" and not Path("/proc/net/if_inet6").exists() and os.uname().sysname == "Linux":
+        pytest.skip("this machine has no IPv6")
+    connection = rig.call(host)
+    data = os.urandom(8 * MIB)
+    sender = threading.Thread(target=connection.sendall, args=(data,))
+    sender.start()
+    assert read(connection, len(data)) == data
+    sender.join()
+    assert connection.version() == "TLSv1.3"
+
+
+def test_many_clients_do_not_mix(rig):
+    clients = [rig.call() for _ in range(40)]
+    for number, client in enumerate(clients):
+        client.sendall(b"client %d" % number)
+    assert [client.recv(100) for client in clients] == [b"client %d" % number for number in range(40)]
+    assert len(rig.inside.connections) == 40
+
+
+def test_a_client_that_goes_ends_its_connection_inside(rig):
+    client = rig.call()
+    client.sendall(b"x")
+    client.recv(1)
+    client.close()
+    until(lambda: rig.inside.ended == 1, 5)
+
+
+def test_a_client_that_is_reset_ends_its_connection_inside(rig):
+    client = rig.call()
+    client.sendall(b"x")
+    client.recv(1)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    client.close()
+    until(lambda: rig.inside.ended == 1, 5)
+
+
+def test_what_was_answered_before_the_end_arrives_before_the_end(rig):
+    size = 4 * MIB
+    rig.inside.answer = lambda _: bytes(size)
+    client = rig.call()
+    client.sendall(b"x")
+    time.sleep(0.2)
+    rig.inside.connections[0].shutdown(socket.SHUT_RDWR)
+    got = read(client, size)
+    assert client.recv(1) == b""
+    assert 0 < len(got) <= size
+
+
+def test_a_broker_that_does_not_read_stops_the_client_and_fills_no_memory(rig):
+    rig.inside.awake.clear()
+    client = rig.call()
+    client.settimeout(1)
+    sent = send_until_stopped(client)
+    assert 0 < sent < 32 * MIB
+    rig.inside.awake.set()
+
+
+def test_a_client_that_does_not_read_stops_the_broker(rig):
+    written = [0]
+
+    def pour(data):
+        for _ in range(256):
+            rig.inside.connections[0].sendall(bytes(MIB))
+            written[0] += MIB
+        return data
+
+    rig.inside.answer = pour
+    client = rig.call()
+    client.sendall(b"x")
+    time.sleep(1)
+    first = written[0]
+    time.sleep(0.3)
+    assert written[0] == first < 32 * MIB
+    client.close()
+    until(lambda: rig.inside.ended == 1, 5)
+
+
+def test_a_broker_that_is_away_turns_clients_away_until_it_is_back(rig):
+    rig.inside.close()
+    away = rig.call()
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        assert away.recv(1) == b""
+    assert rig.gate.alive()
+    assert "the broker is away" in rig.log()
+    rig.inside = Inside(rig.path)
+    back = rig.call()
+    back.sendall(b"x")
+    assert back.recv(1) == b"x"
+
+
+def test_strangers_without_tls_or_with_an_old_one_get_nowhere(rig):
+    with socket.create_connection(("127.0.0.1", rig.gate.port), 5) as plain:
+        plain.sendall(b"AUTH join secret-words\r\nPING\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert b"PONG" not in plain.recv(4096)
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with socket.create_connection(("127.0.0.1", rig.gate.port), 5) as plain, pytest.raises(ssl.SSLError):
+        old.wrap_socket(plain)
+    assert rig.inside.connections == []
+    welcome = rig.call()
+    welcome.sendall(b"x")
+    assert welcome.recv(1) == b"x"
+    assert "secret-words" not in rig.log()
+    assert "Traceback" not in rig.log()
+
+
+def test_clients_that_come_while_the_gate_is_replaced_only_wait(rig):
+    first = rig.call()
+    os.kill(rig.gate._child.pid, signal.SIGKILL)
+    until(lambda: not rig.gate.alive(), 5)
+    port, answers = rig.gate.port, []
+
+    def call():
+        connection = rig.call()
+        connection.sendall(b"x")
+        answers.append(connection.recv(1))
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    time.sleep(0.2)
+    rig.gate.restart()
+    caller.join(10)
+    assert (answers, rig.gate.port) == ([b"x"], port)
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        assert first.recv(1) == b""
+
+
+def test_it_ends_with_its_parent(rig):
+    pid = rig.gate._child.pid
+    rig.gate._child.stdin.close()
+    until(lambda: gone(pid) or rig.gate._child.poll() is not None, 5)
+
+
+def test_a_stopped_gate_listens_no_more(rig):
+    port = rig.gate.port
+    rig.gate.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 1)
+
+
+def test_a_port_that_is_taken_is_told(tmp_path):
+    state = StateDir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        gate = Gate(state, Processes(state), tmp_path / "s", Certificate.of(state), port=port, local=True)
+        with pytest.raises(BrokerError, match=f"port {port} cannot be opened.*--port"):
+            gate.start()
+        gate.stop()
+
+
+def test_no_secret_is_on_its_command_line(rig):
+    words = Path(f"/proc/{rig.gate._child.pid}/cmdline")
+    if not words.exists():
+        pytest.skip("no /proc")
+    assert b"PRIVATE" not in words.read_bytes()
+    assert str(rig.certificate.key_path).encode() in words.read_bytes()
+
+
+def test_silent_peers_are_asked_by_the_system():
+    with socket.socket() as connection:
+        _keep_alive(connection)
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEPALIVE_S
