@@ -42,7 +42,7 @@ class JobSeen:
         live = asdict(self.line) if self.line else {}
         return as_dict(self.status, self.state) | {
             "error": self.error,
-            "priority": live.get("priority", 0),
+            "priority": self.status.record.priority,
             "retried": live.get("retried", 0),
             "output_tps": live.get("output_tps", 0.0),
             "planned_tps": live.get("planned_tps", 0.0),
@@ -74,9 +74,11 @@ def seen(statuses: Iterable[JobStatus], lines: Iterable[JobLine]) -> list[JobSee
 
 
 def _seen(status: JobStatus, line: JobLine | None) -> JobSeen:
-    recorded = status.record.state
-    if line is not None:
-        # The ledger may say already how it ended.
-        over = recorded is JobState.FINISHED and line.state not in OVER
-        return JobSeen(status=status, state=recorded.value if over else line.state, error=line.error, line=line)
-    return JobSeen(status=status, state=INTERRUPTED if recorded is JobState.RUNNING else recorded.value)
+    record = status.record
+    if line is None:
+        state = INTERRUPTED if record.state is JobState.RUNNING else record.state.value
+        return JobSeen(status=status, state=state, error=record.problem)
+    # The ledger may say already how it ended.
+    ended = record.state is not JobState.RUNNING and line.state not in OVER
+    state = record.state.value if ended else line.state
+    return JobSeen(status=status, state=state, error=line.error or record.problem, line=line)

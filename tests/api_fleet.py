@@ -55,7 +55,7 @@ class MadeUp:
             output=order.output,
             options=canonical(asdict(options)).decode(),
         )
-        job, _ = self.ledger.begin_job(spec)
+        job, _ = self.ledger.begin_job(spec, priority=order.priority, submitted=True)
         self.orders[job.id] = order
         self._line(job, "queued")
         self._todo.append((job, intake))
