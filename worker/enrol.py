@@ -1,22 +1,22 @@
-"""Asking a coordinator to be let in: proves it first, then this Mac, and keeps what comes back."""
+"""Asking the coordinator to be let in, and what comes back."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import redis
 
-from fleet import codec, keys, pin
-from fleet.address import Address
+from fleet import codec, keys
 from fleet.credentials import Credentials
 from fleet.errors import AuthError, NoCoordinatorError
 from fleet.messages import Host
 from fleet.token import WHERE, Token
+from worker.finding import Met
 from worker.identity import Identity
 from worker.road import Road
 
@@ -37,41 +37,8 @@ class Applicant:
     host: Host
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
-    """A coordinator that is the right one."""
-
-    #: of its certificate, PEM
-    certificate: str
-    #: where it answered, then the others
-    addresses: tuple[Address, ...]
-
-
 class _StrangerError(Exception):
     """Raised when the broker does not know a user or its password."""
-
-
-def meet_first(places: Iterable[Address], fingerprint: bytes, met: Sequence[str] = ()) -> Met | list[str]:
-    """The coordinator with this certificate at the first of `places` that has it; else what each one was.
-
-    AuthError when somebody answers, but only others: nothing was sent to them.
-    """
-    tried = list(dict.fromkeys(places))
-    said = list(met)
-    impostors = 0
-    for place in tried:
-        try:
-            certificate = pin.meet(place, fingerprint)
-        except pin.ImpostorError as error:
-            impostors += 1
-            said.append(str(error))
-        except pin.UnreachableError as error:
-            said.append(str(error))
-        else:
-            return Met(certificate=certificate, addresses=(place, *(other for other in tried if other != place)))
-    if impostors:
-        raise AuthError(f"{'; '.join(said)}: nothing was sent there; is the token of this fleet? {WHERE}")
-    return said
 
 
 def enrol(met: Met, token: Token, applicant: Applicant, kept: Credentials | None) -> Credentials:
