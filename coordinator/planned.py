@@ -11,9 +11,10 @@ from coordinator import failures
 from coordinator.backlog_flags import intake_options
 from coordinator.intake import Intake
 from coordinator.plan import Answers, Machine, Plan, plan
-from coordinator.planning import Reading, answers, this_machine
+from coordinator.planning import Reading, answers, macs_of, this_machine
 from coordinator.progress import duration
 from coordinator.tariff import Tariff, money
+from coordinator.whereabouts import Place, place_or_record, state_dir
 from coordinator.wording import counted
 from fleet.config import StateDir
 from fleet.errors import UsageError
@@ -28,12 +29,14 @@ class Planned:
     reading: Reading
     machines: tuple[Machine, ...]
     answers: Answers
+    #: whether speeds are those that a fleet tells
+    of_fleet: bool = False
 
 
 def print_plan(args: argparse.Namespace, tariff: Tariff | None) -> None:
     """Does what `fleet plan` was asked. UsageError when no speed is known, after what the input has was printed."""
     inputs = [name if name == "-" else str(Path(name).absolute()) for name in args.inputs]
-    state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
+    state, place = state_dir(args), place_or_record(args)
     folder = find_model(args.model)
     model_hash = weights_hash(folder, state.root / "hashes.json")
     options = intake_options(args)
@@ -41,20 +44,40 @@ def print_plan(args: argparse.Namespace, tariff: Tariff | None) -> None:
     reading = Reading()
     for chunk in intake.chunks():
         reading.add(chunk)
-    expected = answers(state, options.task, model_hash, reading.rows_per_request)
-    machine = this_machine(state, folder, model_hash)
-    if machine is None or not reading.load.rows:
+    machines = _machines(place, state, args.model, folder, model_hash) if reading.load.rows else []
+    if not machines:
         print(json.dumps(_backlog(reading)) if args.json else _backlog_line(reading))
-        raise UsageError(_why_none(args.model, reading))
+        raise UsageError(_why_none(args.model, reading, of_fleet=place is not None))
+    expected = answers(state, options.task, model_hash, reading.rows_per_request)
+    made = plan(reading.load, machines, expected, tariff)
     planned = Planned(
-        plan=plan(reading.load, [machine], expected, tariff), reading=reading, machines=(machine,), answers=expected
+        plan=made, reading=reading, machines=tuple(machines), answers=expected, of_fleet=place is not None
     )
     print(json.dumps(as_dict(planned)) if args.json else text(planned))
 
 
-def _why_none(model: str, reading: Reading) -> str:
+def _machines(place: Place | None, state: StateDir, model: str, folder: Path, model_hash: str) -> list[Machine]:
+    """Those of the fleet at `place`, else this one; none where no speed is known."""
+    if place is None:
+        here = this_machine(state, folder, model_hash)
+        return [here] if here is not None else []
+    from coordinator.fleet_status import FleetStatus
+
+    source = FleetStatus(place)
+    try:
+        return macs_of(source(), model, folder)
+    finally:
+        source.close()
+
+
+def _why_none(model: str, reading: Reading, *, of_fleet: bool) -> str:
     if not reading.load.rows:
         return "there is no row to plan for: `fleet run --dry-run` tells what is wrong with the lines"
+    if of_fleet:
+        return (
+            "no Mac of the fleet has told its speed with this model: they do once they have worked with it for a "
+            "minute; --local plans for this Mac alone"
+        )
     return (
         f"no speed of this model was measured on this machine yet: `fleet bench {model}` does, in a few minutes; "
         "a run needs no plan"
@@ -100,9 +123,10 @@ def assumptions(planned: Planned) -> list[str]:
     """What the plan takes for granted."""
     measured = sorted({bucket for machine in planned.machines for bucket in machine.rates})
     lengths = ", ".join(f"{bucket:,}" for bucket in measured)
+    here = f"speeds measured with rows of up to {lengths} tokens; others run like the next longer"
     return [
         planned.answers.origin,
-        f"speeds measured with rows of up to {lengths} tokens; others run like the next longer",
+        "speeds as the Macs tell them now" if planned.of_fleet else here,
         "nothing is recorded yet, and no rows are equal or share a prefix: those cost less",
     ]
 

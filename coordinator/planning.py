@@ -9,9 +9,21 @@ from pathlib import Path
 from coordinator.dry_run import DryRun
 from coordinator.ledger import Ledger
 from coordinator.machine import longest_row, memory_bytes
-from coordinator.plan import LABELS, UNKNOWN, Answers, Load, Machine, expected_answers, machine
+from coordinator.plan import (
+    LABELS,
+    PROMPT_OVER_DECODE,
+    UNKNOWN,
+    Answers,
+    Load,
+    Machine,
+    Rates,
+    expected_answers,
+    machine,
+)
 from coordinator.records import JobStatus, NewRequest
+from coordinator.snapshot import FleetSnapshot, MacLine
 from fleet.config import StateDir
+from fleet.curve import bucket_of
 from fleet.job import Task
 from fleet.knees import Measured, measured
 
@@ -45,6 +57,25 @@ def this_machine(state: StateDir, folder: Path, model_hash: str) -> Machine | No
         return None
     entry = _likeliest(known)
     return machine(entry.machine, entry.curves, longest_row(folder, memory_bytes()))
+
+
+def macs_of(snapshot: FleetSnapshot, model: str, folder: Path) -> list[Machine]:
+    """The fleet's Macs that have told their speed with the model; `model` is its name as given, `folder` where it is
+    here."""
+    names = {model.rstrip("/"), str(folder), folder.name}
+    macs = [mac for mac in snapshot.macs if {mac.model, mac.model.rpartition("/")[2]} & names]
+    return [
+        Machine(name=mac.name, rates={bucket_of(0): rates}, longest_tokens=longest_row(folder, mac.memory_bytes))
+        for mac in macs
+        if (rates := _told_rates(mac)) is not None
+    ]
+
+
+def _told_rates(mac: MacLine) -> Rates | None:
+    decode_tps = mac.measured_tps or mac.output_tps
+    if decode_tps <= 0 or not mac.cap:
+        return None
+    return Rates(batch=mac.cap, decode_tps=decode_tps, prefill_tps=PROMPT_OVER_DECODE * decode_tps)
 
 
 def _likeliest(known: list[Measured]) -> Measured:

@@ -4,8 +4,9 @@
   fleet plan summarize papers/ -m org/name --max-tokens 120
   fleet plan classify mails.csv --labels work,private,spam -m ./model --watts 60 --price 0.32
 
-Reads and tokenises the whole input like `fleet run --dry-run`, then reckons with what was measured on this machine:
-`fleet bench MODEL` measures it, and so does every longer run. TASK (generate unless given), INPUT and the flags of
+Reads and tokenises the whole input like `fleet run --dry-run`, then reckons with the speeds that the Macs of the fleet
+tell, if this Mac belongs to one; else, or with --local, with what was measured here: `fleet bench MODEL` measures it,
+and so does every longer run. TASK (generate unless given), INPUT and the flags of
 answers and input are those of `fleet run`.
 """
 
@@ -16,8 +17,9 @@ from pathlib import Path
 
 from coordinator import backlog_flags
 from coordinator.tariff import add_tariff_flags, tariff
+from coordinator.whereabouts import add_place_flags
 from fleet.errors import Exit, UsageError
-from fleet.flags import did_you_mean, folder, place
+from fleet.flags import did_you_mean, place
 from fleet.job import Task
 
 
@@ -30,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     backlog_flags.add_answer_flags(parser)
     backlog_flags.add_input_flags(parser)
     add_tariff_flags(parser)
-    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    add_place_flags(parser, record=True)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Shows the fleet: jobs, Macs, and what happened lately.
+"""Shows the fleet that this Mac belongs to: jobs, Macs, and what happened lately; else the `fleet run` at work here.
 
   fleet status                     drawn again every second on a terminal, printed once elsewhere; Ctrl-C leaves
   fleet status --json | jq .macs
@@ -22,9 +22,9 @@ from coordinator.dispatch import Dispatch
 from coordinator.local_status import LocalStatus, running_job
 from coordinator.status_views import Source
 from coordinator.tariff import add_tariff_flags, tariff
+from coordinator.whereabouts import WAYS, add_place_flags, place_or_record, state_dir
 from fleet.config import StateDir
 from fleet.errors import BrokerError, Exit, NoCoordinatorError, UsageError
-from fleet.flags import folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the snapshot as JSON; with --watch, one a line")
     parser.add_argument("--rq", action="store_true", help="show the queues in the broker instead, as RQ has them")
     add_tariff_flags(parser)
-    parser.add_argument("--state-dir", type=folder, metavar="DIR", help="the record's folder (~/.local/state/fleet)")
+    add_place_flags(parser, record=True)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -42,10 +42,9 @@ def main(args: argparse.Namespace) -> int:
 
     if args.price is not None and args.watts is None:
         raise UsageError("--price needs --watts: what the Macs draw while they work")
-    state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     if args.rq:
-        return _show_queues(state, as_json=args.json)
-    source, costs = _source(state), tariff(args)
+        return _show_queues(state_dir(args), as_json=args.json)
+    source, costs = _source(args), tariff(args)
 
     def show() -> None:
         (views.print_json if args.json else views.print_once)(source, sys.stdout, costs)
@@ -59,12 +58,15 @@ def main(args: argparse.Namespace) -> int:
     return int(Exit.OK)
 
 
-def _source(state: StateDir) -> Source:
+def _source(args: argparse.Namespace) -> Source:
     """Where snapshots come from; NoCoordinatorError when there is nothing to show."""
+    from coordinator.fleet_status import FleetStatus
+
+    place, state = place_or_record(args), state_dir(args)
+    if place is not None:
+        return FleetStatus(place)
     if running_job(state) is None:
-        raise NoCoordinatorError(
-            f"no fleet is known, and no `fleet run` works on {state.root}: start one with `fleet up` or `fleet run`"
-        )
+        raise NoCoordinatorError(f"no `fleet run` works on {state.root} and no fleet is known here: {WAYS}")
     return LocalStatus(state)
 
 
