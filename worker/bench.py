@@ -23,7 +23,8 @@ from fleet.config import StateDir
 from fleet.errors import FleetError, UsageError
 from worker import memory, trial
 from worker.caps import Caps
-from worker.engine import make_caps, subject, working_set_bytes
+from worker.device import subject, working_set_bytes
+from worker.engine import make_caps
 from worker.gauge import Gauge
 from worker.generation.rows import GenRow
 from worker.knee import MOST_ROWS, Sample, bucket_of, next_rows

@@ -11,8 +11,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
@@ -21,13 +21,16 @@ from fleet.messages import Message, Ready, Refused
 from worker import memory
 from worker.caps import Bounds, Caps, first_guess
 from worker.decoder import Decoder
+from worker.device import subject, working_set_bytes
+from worker.embedding_engine import start_embedding
+from worker.embedding_loop import EmbeddingLoop
+from worker.embedding_model import load_embedder
 from worker.faults import Faults
 from worker.gauge import Gauge
 from worker.knee import Curve
-from worker.knee_store import KneeStore, Subject
+from worker.knee_store import KneeStore
 from worker.link import Link
 from worker.loop import Inbox, Loop
-from worker.machine import describe
 from worker.models import LoadedModel, load, most_prefill
 from worker.prefixes import PrefixStore
 from worker.probe import provisional_cap
@@ -107,12 +110,6 @@ def start(
     )
 
 
-def subject(model_hash: str) -> Subject:
-    """What figures measured here depend on."""
-    device = f"{mx.default_device().type.name} {mx.device_info().get('device_name', '')}".strip()
-    return Subject(machine=describe(device, os.environ), model_hash=model_hash, mlx=version("mlx"))
-
-
 def make_caps(
     loaded: LoadedModel, curves: dict[int, Curve], limits: memory.Limits, *, given: int, guess: Callable[[], int]
 ) -> Caps:
@@ -126,15 +123,6 @@ def make_caps(
     )
 
 
-def working_set_bytes() -> int:
-    """Bytes this machine lets MLX work with."""
-    info = mx.device_info()
-    for name in ("max_recommended_working_set_size", "memory_size", "total_memory"):
-        if isinstance(info.get(name), int):
-            return int(info[name])
-    return memory.read_linux_working_set_bytes(mx.get_active_memory())
-
-
 def main(argv: Sequence[str]) -> int:
     """Runs an engine on the link at --fd until the link ends."""
     args = _parser().parse_args(argv)
@@ -145,22 +133,7 @@ def main(argv: Sequence[str]) -> int:
     inbox: Inbox = queue.SimpleQueue()
     threading.Thread(target=_read, args=(link, inbox), name="link", daemon=True).start()
     try:
-        loaded = load(args.model, args.hash, args.hash_cache)
-    except FleetError as error:
-        link.send(Refused(reason=str(error)))
-        return EXIT_REFUSED
-    key_log = os.open(args.key_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        start(
-            loaded,
-            cap=args.cap,
-            memory_bytes=args.memory,
-            inbox=inbox,
-            send=link.send,
-            log_key=lambda key: _append(key_log, key),
-            faults=Faults.from_environment(os.environ),
-            knees=args.knees,
-        ).run()
+        _loop(args, inbox, link).run()
     except FleetError as error:
         link.send(Refused(reason=str(error)))
         return EXIT_REFUSED
@@ -169,10 +142,28 @@ def main(argv: Sequence[str]) -> int:
     os._exit(EXIT_CRASH)
 
 
+def _loop(args: argparse.Namespace, inbox: Inbox, link: Link) -> Loop | EmbeddingLoop:
+    """Loads the model and says Ready; FleetError when it cannot be served."""
+    loaded: Any = (load_embedder if args.embed else load)(args.model, args.hash, args.hash_cache)
+    key_log = os.open(args.key_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    begin: Callable[..., Loop | EmbeddingLoop] = start_embedding if args.embed else start
+    return begin(
+        loaded,
+        cap=args.cap,
+        memory_bytes=args.memory,
+        inbox=inbox,
+        send=link.send,
+        log_key=lambda key: _append(key_log, key),
+        faults=Faults.from_environment(os.environ),
+        knees=args.knees,
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m worker.engine", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="inherited end of a socketpair, see worker.link")
     parser.add_argument("--model", required=True, help="folder or hub id")
+    parser.add_argument("--embed", action="store_true", help="make vectors of texts")
     parser.add_argument("--hash", default="", help="sha256 that the weight files must have, hex")
     parser.add_argument("--hash-cache", type=Path, required=True, help="file that remembers hashes of weights")
     parser.add_argument("--key-log", type=Path, required=True, help="file that gets the key of each finished row")

@@ -58,6 +58,7 @@ class Launch:
             *self.command,
             *("--fd", str(fd), "--model", model.model, "--hash", model.model_hash),
             *("--hash-cache", str(self.hash_cache), "--key-log", str(self.key_log)),
+            *(("--embed",) if model.embeds else ()),
             *(("--cap", str(cap)) if cap else ()),
             *(("--knees", str(self.knees)) if self.knees else ()),
             *(("--memory", str(self.memory_bytes)) if self.memory_bytes else ()),

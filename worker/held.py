@@ -15,11 +15,13 @@ class ModelRef:
 
     model: str
     model_hash: str
+    #: for vectors rather than text
+    embeds: bool = False
 
     @classmethod
     def of(cls, shard: Shard) -> ModelRef:
         """That of `shard`."""
-        return cls(model=shard.model, model_hash=shard.model_hash)
+        return cls(model=shard.model, model_hash=shard.model_hash, embeds=shard.sampling.embedding is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,10 +52,14 @@ def model_refusal(*, working_set_bytes: int, weight_bytes: int, activation_bytes
     if limits.budget_tokens >= KV_STEP_TOKENS:
         return None
     row_bytes = KV_STEP_TOKENS * limits.kv_bytes * COPY_FACTOR
-    needed = (weight_bytes + activation_bytes + row_bytes) / PLANNED_SHARE
+    return too_little(weight_bytes + activation_bytes + row_bytes, working_set_bytes)
+
+
+def too_little(needed_bytes: float, working_set_bytes: int) -> str:
+    """The sentence for a model that leaves no room to `needed_bytes`, its own and those of one short row."""
     return (
-        f"the model and one short row need {_mib(needed)} of memory, and the engine may use {_mib(working_set_bytes)}: "
-        "give it more with --memory, or take a smaller model"
+        f"the model and one short row need {_mib(needed_bytes / PLANNED_SHARE)} of memory, and the engine may use "
+        f"{_mib(working_set_bytes)}: give it more with --memory, or take a smaller model"
     )
 
 
@@ -86,6 +90,16 @@ def refusal(prompt_tokens: int, max_tokens: int, limits: Limits) -> str | None:
             f"and {_mib(present)} are left beside the model"
         )
     return None
+
+
+def text_refusal(tokens: int, *, token_bytes: int, budget_bytes: int) -> str | None:
+    """Why a text can never be embedded, in a sentence with figures; None when it can."""
+    if tokens * token_bytes <= budget_bytes:
+        return None
+    return (
+        f"{tokens} tokens need {_mib(tokens * token_bytes)} of memory, "
+        f"and {_mib(budget_bytes)} are left beside the model"
+    )
 
 
 def whole_tokens(limits: Limits) -> int:

@@ -64,13 +64,7 @@ class LoadedModel:
 
 def load(source: str, expected_hash: str, hash_cache: Path) -> LoadedModel:
     """Loads the model at `source`; ModelError when it is not whole, not `expected_hash`, or not readable."""
-    folder = find_model(source)
-    found = weights_hash(folder, hash_cache)
-    if expected_hash and found != expected_hash:
-        raise ModelError(
-            f"the weights at {source} have hash {found[:12]}, the job was planned for {expected_hash[:12]}: "
-            "the model changed, or this machine has another version of it"
-        )
+    folder, found = find_weights(source, expected_hash, hash_cache)
     try:
         model, _ = load_model(folder)
     except (ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
@@ -78,6 +72,18 @@ def load(source: str, expected_hash: str, hash_cache: Path) -> LoadedModel:
     text = Text.load(folder)
     config = read_config(folder)
     return replace(describe(model, text, eos_ids(folder, text), config, found), thinking=find_tags(folder, text))
+
+
+def find_weights(source: str, expected_hash: str, hash_cache: Path) -> tuple[Path, str]:
+    """The folder of `source` and the hash of its weights; ModelError when it is not whole or not `expected_hash`."""
+    folder = find_model(source)
+    found = weights_hash(folder, hash_cache)
+    if expected_hash and found != expected_hash:
+        raise ModelError(
+            f"the weights at {source} have hash {found[:12]}, the job was planned for {expected_hash[:12]}: "
+            "the model changed, or this machine has another version of it"
+        )
+    return folder, found
 
 
 def describe(model: Any, text: Text, eos: frozenset[int], config: dict[str, Any], hash: str) -> LoadedModel:

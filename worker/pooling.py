@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 
 from fleet.errors import ModelError
 from fleet.sentence_modules import Activation, Dense, Pooling
+from worker.encoders.weights import read_weights
 
 #: A step behind the pooling.
 Step = Callable[[mx.array], mx.array]
@@ -37,7 +37,7 @@ def dense_steps(layers: Sequence[Dense]) -> list[Step]:
 
 
 def _dense_step(layer: Dense) -> Step:
-    weights = _read(layer.weights)
+    weights = read_weights(layer.weights)
     weight, bias = weights.get("linear.weight"), weights.get("linear.bias")
     if weight is None or weight.shape != (layer.out_features, layer.in_features) or (bias is None) == layer.bias:
         raise ModelError(f"{layer.weights} does not hold what its config.json says")
@@ -49,11 +49,3 @@ def _dense_step(layer: Dense) -> Step:
         return mx.tanh(made) if layer.activation is Activation.TANH else made
 
     return apply
-
-
-def _read(path: Path) -> dict[str, mx.array]:
-    try:
-        weights: dict[str, mx.array] = mx.load(str(path))
-    except (RuntimeError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
-    return weights

@@ -14,7 +14,8 @@ from fleet.messages import Finished, Message, Pulse, Ready, RowResult, SetCap
 from tests.driver import shard
 from tests.models import tiny_llama
 from worker import memory
-from worker.engine import start, subject
+from worker.device import subject
+from worker.engine import start
 from worker.faults import Faults
 from worker.generation.batch import Generation
 from worker.knee import Curve, Sample

@@ -28,11 +28,7 @@ def load_weights(files: Sequence[Path], config: EncoderConfig, dtype: mx.Dtype |
     """The weights of an encoder, in `dtype` unless that is None; ModelError when one is missing, unknown, misshapen."""
     found: dict[str, mx.array] = {}
     for path in files:
-        try:
-            loaded = mx.load(str(path))
-        except (RuntimeError, ValueError) as error:
-            raise ModelError(f"{path} cannot be read: {error}") from error
-        found |= {_name(name): weight for name, weight in loaded.items()}
+        found |= {_name(name): weight for name, weight in read_weights(path).items()}
     found = {name: weight for name, weight in found.items() if not _UNUSED.match(name)}
     expected = shapes(config)
     if missing := sorted(expected.keys() - found.keys()):
@@ -43,6 +39,17 @@ def load_weights(files: Sequence[Path], config: EncoderConfig, dtype: mx.Dtype |
         if name != TYPES and weight.shape != expected[name]:
             raise ModelError(f"{name} has the shape {weight.shape} where config.json makes it {expected[name]}")
     return {name: weight if dtype is None else weight.astype(dtype) for name, weight in found.items()}
+
+
+def read_weights(path: Path) -> dict[str, mx.array]:
+    """All of a safetensors file; ModelError when it is none."""
+    try:
+        loaded = mx.load(str(path))
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    if not isinstance(loaded, dict):
+        raise ModelError(f"{path} holds no weights by name")
+    return loaded
 
 
 def shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
