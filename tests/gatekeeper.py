@@ -42,6 +42,8 @@ class Gatekeeper:
         self.client = connect(self.broker.url)
         self.dispatch = Dispatch(self.broker.url)
         self.joined = []
+        #: whether the doorkeeper does its work
+        self.looks = True
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._poll)
         self._thread.start()
@@ -50,7 +52,7 @@ class Gatekeeper:
         doorkeeper = Doorkeeper(self.client, self.users, coordinator="studio", api_port=4433)
         while not self._closed.wait(0.02):
             with suppress(BrokerError):  # it is being restarted
-                self.joined += doorkeeper.poll()
+                self.joined += doorkeeper.poll() if self.looks else []
 
     @property
     def address(self):
