@@ -164,7 +164,8 @@ class Pieces:
 
     def _maker(self, dimensions: int) -> tuple[Sampling, KeyMaker]:
         if dimensions not in self._makers:
-            sampling = Sampling(embedding=Embedding(dtype=self._options.dtype, dimensions=dimensions))
+            wanted = Embedding(dtype=self._options.dtype, dimensions=dimensions, folder=self._encoder.hash)
+            sampling = Sampling(embedding=wanted)
             self._makers[dimensions] = sampling, KeyMaker(replace(self._header, sampling=sampling))
         return self._makers[dimensions]
 

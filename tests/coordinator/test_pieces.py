@@ -12,6 +12,7 @@ import pytest
 from coordinator.intake import Intake, IntakeOptions
 from coordinator.records import NewRequest, Place
 from coordinator.tokens import unpack
+from fleet.encoder_folder import read_encoder
 from fleet.errors import FleetError, UsageError
 from fleet.job import Embedding, Task
 from tests.embedders import CLS, DIMENSION, MAX_SEQ_TOKENS, SEP, bare_embedder, letters
@@ -58,12 +59,12 @@ def encoded(text: str) -> list[int]:
 # -- whole texts -----------------------------------------------------------------------------------
 
 
-def test_a_text_has_the_models_special_tokens_and_no_padding(take: Take) -> None:
+def test_a_text_has_the_models_special_tokens_and_no_padding(take: Take, model: Path) -> None:
     (request,) = take("ab")
     assert tokens(request) == encoded("ab")
     assert (tokens(request)[0], tokens(request)[-1], len(tokens(request))) == (CLS, SEP, 4)
     assert (request.rows[0].max_tokens, request.rows[0].place) == (0, None)
-    assert request.rows[0].sampling.embedding == Embedding()
+    assert request.rows[0].sampling.embedding == Embedding(folder=read_encoder(model).hash)
 
 
 def test_a_text_of_exactly_the_models_length_is_whole(take: Take) -> None:
@@ -231,14 +232,15 @@ def test_shorter_vectors_where_the_model_declares_them(take: Take, tmp_path: Pat
     flat, short, full = take(
         "ab", batch("ab", dimensions=2), {**batch("ab", dimensions=8), "custom_id": "c"}, folder=folder
     )
+    here = read_encoder(folder).hash
     assert [r.rows[0].sampling.embedding for r in (flat, short, full)] == [
-        Embedding(),
-        Embedding(dimensions=2),
-        Embedding(),
+        Embedding(folder=here),
+        Embedding(dimensions=2, folder=here),
+        Embedding(folder=here),
     ]
     assert flat.rows[0].key == full.rows[0].key != short.rows[0].key
     (asked,) = take("ab", folder=folder, dimensions=4)
-    assert asked.rows[0].sampling.embedding == Embedding(dimensions=4)
+    assert asked.rows[0].sampling.embedding == Embedding(dimensions=4, folder=here)
 
 
 @pytest.mark.parametrize(
