@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+import shutil
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from coordinator.results import errors_file
-from coordinator.uploads import read_json, write_json
+from coordinator.uploads import Uploads, read_json, write_json
 from fleet.config import StateDir
 from fleet.errors import StorageError
 
@@ -88,6 +89,23 @@ class Batches:
         """Every record, newest first."""
         jobs = sorted((int(path.stem) for path in self._root.glob("*.json") if path.stem.isdigit()), reverse=True)
         return [record for record in map(self.get, jobs) if record is not None]
+
+    def forget(self, jobs: Container[int]) -> set[str]:
+        """Removes the records and outputs of these jobs; ids of uploads that only they read."""
+        records = self.all()
+        gone = [record for record in records if record.job in jobs]
+        for record in gone:
+            shutil.rmtree(Path(record.output).parent, ignore_errors=True)
+            (self._root / f"{record.job}.json").unlink(missing_ok=True)
+        needed = {id for record in records if record.job not in jobs for id in record.inputs}
+        return {id for record in gone for id in record.inputs} - needed
+
+
+def forget_batches(state: StateDir, jobs: Container[int]) -> None:
+    """Removes what was kept of these jobs beside the ledger, and the uploads that no other job reads."""
+    uploads = Uploads(state)
+    for id in Batches(state).forget(jobs):
+        uploads.delete(id)
 
 
 def written(path: str) -> os.stat_result | None:

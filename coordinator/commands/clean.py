@@ -3,7 +3,8 @@
   fleet clean          every job that has finished or was cancelled
   fleet clean 3 4      these, also interrupted ones
 
-Outputs that were written and the demo's files stay where they are; a later run computes the forgotten rows anew.
+What was sent to a fleet for them goes too. Outputs that were written and the demo's files stay where they are; a later
+run computes the forgotten rows anew.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Forgets the jobs; 0."""
+    from coordinator.batches import forget_batches
+
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     cleaned, kept = Cleaned(), 0
     if state.has_ledger() or args.jobs:
@@ -42,7 +45,9 @@ def main(args: argparse.Namespace) -> int:
             jobs = [ledger.job(job) for job in args.jobs] or ledger.jobs()
             chosen = choose(jobs, named=bool(args.jobs))
             kept = len(jobs) - len(chosen) if not args.jobs else 0
-            cleaned = ledger.clean(chosen) if chosen else cleaned
+            if chosen:
+                cleaned = ledger.clean(chosen)
+                forget_batches(state, chosen)
     if args.json:
         print(json.dumps(asdict(cleaned)))
     else:

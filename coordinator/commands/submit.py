@@ -15,7 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,8 @@ def _submit(client: FleetClient, args: argparse.Namespace) -> Any:
 
     options = _options(args)
     ids: list[str] = []
-    try:
+    with ExitStack() as refused:
+        refused.callback(_take_back, client, ids)
         for name in args.inputs:
             with UploadBar(parcel(name), quiet=args.json) as bar:
                 ids.append(client.upload(bar.parcel, bar.sent))
@@ -92,10 +94,7 @@ def _submit(client: FleetClient, args: argparse.Namespace) -> Any:
                 "metadata": write_form(form),
             },
         )
-    except FleetError:
-        for id in ids:
-            _take_back(client, id)
-        raise
+        refused.pop_all()
     return client.get(f"/fleet/jobs/{batch['id'].removeprefix('batch_')}")
 
 
@@ -112,9 +111,10 @@ def _options(args: argparse.Namespace) -> IntakeOptions:
     return options
 
 
-def _take_back(client: FleetClient, id: str) -> None:
-    with suppress(FleetError):  # what went wrong first is told
-        client.delete(f"/v1/files/{id}")
+def _take_back(client: FleetClient, ids: Sequence[str]) -> None:
+    for id in ids:
+        with suppress(FleetError):  # what went wrong first is told
+            client.delete(f"/v1/files/{id}")
 
 
 def _wait(client: FleetClient, args: argparse.Namespace, job: int) -> Exit:

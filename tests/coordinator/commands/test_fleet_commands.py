@@ -235,3 +235,13 @@ def test_an_output_goes_with_waiting_only(
     assert run(home, "submit", "generate", backlog, "-m", model, "-o", tmp_path / "out.jsonl") == 2
     assert "-o goes with --wait" in capsys.readouterr().err
     wait_until(lambda: not fleet.service.orders)
+
+
+def test_clean_also_forgets_what_was_sent_for_a_job(fleet: ApiFleet, home: Path, model: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        backlog = write_prompts(tmp_path / f"{name}.jsonl", ["one"])
+        assert run(home, "submit", "generate", backlog, "-m", model, "--wait") == 0
+    fleet.__exit__()
+    assert run(fleet.state.root, "clean", "1") == 0
+    assert [path.name for path in (fleet.state.root / "uploads").rglob("*.jsonl")] == ["b.jsonl"]
+    assert sorted(path.name for path in (fleet.state.root / "batches").rglob("*.json*")) == ["2.json", "output.jsonl"]
