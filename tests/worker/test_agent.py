@@ -8,9 +8,11 @@ import pytest
 from rq import Queue
 from rq.exceptions import DeserializationError
 
+from coordinator.accounts import Accounts
 from coordinator.broker import Broker
 from coordinator.dispatch import Dispatch
 from coordinator.processes import Processes
+from coordinator.users import Users
 from fleet import codec, keys
 from fleet.config import StateDir
 from fleet.errors import DecodeError
@@ -24,12 +26,14 @@ from worker.heartbeat import Heartbeat
 from worker.held import ModelRef
 from worker.pump import Pump
 
+#: Its user may do what a joined worker may, and nothing here may need more.
+W = "abcdefabcdef"
 READY = Ready(model_hash="h", cap=4, kv_bytes=1, budget_bytes=1, context_tokens=1)
 
 
 def shard(number, ids=(1,)):
     rows = tuple(RowWork(id=i, key=bytes(16), tokens=b"\1\0\0\0", max_tokens=1) for i in ids)
-    return Shard(id=f"w-{number}", job=1, model="m", model_hash="h", sampling=Sampling(), prefix=b"", rows=rows)
+    return Shard(id=f"{W}-{number}", job=1, model="m", model_hash="h", sampling=Sampling(), prefix=b"", rows=rows)
 
 
 def finished(*rows):
@@ -41,10 +45,15 @@ def finished(*rows):
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     state = StateDir(tmp_path_factory.mktemp("state"))
-    broker = Broker(state, Processes(state))
+    users = Users(Accounts(state))
+    broker = Broker(state, Processes(state), users=users)
     broker.start()
-    yield broker
+    with connect(broker.url) as client:
+        password = users.admit(client, W, "mac", "proof")
+        yield SimpleNamespace(url=broker.url, worker_url=broker.url_of(f"{W}:{password}"))
+        refused = client.acl_log()
     broker.stop()
+    assert refused == []
 
 
 @pytest.fixture
@@ -58,17 +67,18 @@ def client(broker):
 class Bench:
     """All parts of a worker but its processes and threads."""
 
-    def __init__(self, url, client):
+    def __init__(self, broker, client):
         self.client = client
-        self.dispatch = Dispatch(url)
-        self.desk = Desk("w", "n")
+        self.worker_client = connect(broker.worker_url)
+        self.dispatch = Dispatch(broker.url)
+        self.desk = Desk(W, "n")
         self.tickets = Tickets()
-        self.heartbeat = Heartbeat(self.desk, self.tickets, client)
-        self.control = Control(self.desk, client)
+        self.heartbeat = Heartbeat(self.desk, self.tickets, self.worker_client)
+        self.control = Control(self.desk, self.worker_client)
         assert self.heartbeat.beat()
-        self.rq_client = connect(url)
-        self.agent = Agent(self.desk, self.tickets, self.rq_client, "w.n-1", self.heartbeat.beat)
-        self.pump = Pump(self.desk, self.tickets, client, lambda: self.agent)
+        self.rq_client = connect(broker.worker_url)
+        self.agent = Agent(self.desk, self.tickets, self.rq_client, f"{W}.n-1", self.heartbeat.beat)
+        self.pump = Pump(self.desk, self.tickets, self.worker_client, lambda: self.agent)
 
     def take_one(self):
         self.agent.execute_job(*self.agent.dequeue_job_and_maintain_ttl(1))
@@ -82,21 +92,22 @@ class Bench:
         self.desk.close()
         self.dispatch.close()
         self.rq_client.close()
+        self.worker_client.close()
 
 
 @pytest.fixture
 def bench(broker, client):
-    bench = Bench(broker.url, client)
+    bench = Bench(broker, client)
     yield bench
     bench.close()
 
 
 def test_a_taken_shard_is_in_the_lease_and_out_of_the_queue(bench):
-    bench.dispatch.send("w", shard(1))
+    bench.dispatch.send(W, shard(1))
     bench.take_one()
-    assert bench.dispatch.queued("w") == set()
-    assert bench.dispatch.lease("w").beat.shards == ("w-1",)
-    assert bench.client.hget("rq:job:w-1", "status") == b"started"
+    assert bench.dispatch.queued(W) == set()
+    assert bench.dispatch.lease(W).beat.shards == (f"{W}-1",)
+    assert bench.client.hget(f"rq:job:{W}-1", "status") == b"started"
 
 
 def test_a_shard_shows_in_the_lease_before_it_leaves_the_queue(bench, monkeypatch):
@@ -104,38 +115,38 @@ def test_a_shard_shows_in_the_lease_before_it_leaves_the_queue(bench, monkeypatc
     original = bench.agent.prepare_job_execution
 
     def look(job, remove_from_intermediate_queue=False):
-        seen.append((bench.dispatch.queued("w"), bench.dispatch.lease("w").beat.shards))
+        seen.append((bench.dispatch.queued(W), bench.dispatch.lease(W).beat.shards))
         original(job, remove_from_intermediate_queue)
 
     monkeypatch.setattr(bench.agent, "prepare_job_execution", look)
-    bench.dispatch.send("w", shard(1))
+    bench.dispatch.send(W, shard(1))
     bench.take_one()
-    assert seen == [({"w-1"}, ("w-1",))]
+    assert seen == [({f"{W}-1"}, (f"{W}-1",))]
 
 
 def test_a_finished_shard_leaves_rq_when_sent_and_the_lease_when_taken(bench):
-    bench.dispatch.send("w", shard(1, (1, 2)))
+    bench.dispatch.send(W, shard(1, (1, 2)))
     bench.take_one()
     bench.load()
     bench.desk.heard(finished(1))
     bench.pump.turn()
-    assert bench.client.exists("rq:job:w-1"), "one row is still owed"
+    assert bench.client.exists(f"rq:job:{W}-1"), "one row is still owed"
     bench.desk.heard(finished(2))
     bench.pump.turn()
-    assert not bench.client.exists("rq:job:w-1", "rq:wip:w", "rq:executions:w-1")
+    assert not bench.client.exists(f"rq:job:{W}-1", f"rq:wip:{W}", f"rq:executions:{W}-1")
     bench.heartbeat.beat()
-    assert bench.dispatch.lease("w").beat.shards == ("w-1",)
-    entries = bench.dispatch.results("w", 10)
-    bench.dispatch.delete("w", [entry for entry, _ in entries])
+    assert bench.dispatch.lease(W).beat.shards == (f"{W}-1",)
+    entries = bench.dispatch.results(W, 10)
+    bench.dispatch.delete(W, [entry for entry, _ in entries])
     bench.pump.turn()
     bench.heartbeat.beat()
-    assert bench.dispatch.lease("w").beat.shards == ()
+    assert bench.dispatch.lease(W).beat.shards == ()
     assert not bench.desk.untaken
 
 
-@pytest.mark.parametrize("lost", ["rq:job:w-1", "rq:execution:w-1:*", "*"])
+@pytest.mark.parametrize("lost", [f"rq:job:{W}-1", "rq:execution:w-1:*", "*"])
 def test_finishing_a_shard_whose_records_are_gone_is_no_error(bench, lost):
-    bench.dispatch.send("w", shard(1))
+    bench.dispatch.send(W, shard(1))
     bench.take_one()
     bench.load()
     bench.desk.heard(finished(1))
@@ -143,36 +154,36 @@ def test_finishing_a_shard_whose_records_are_gone_is_no_error(bench, lost):
         bench.client.delete(key)
     bench.client.set(keys.EPOCH, "first")
     assert bench.pump.turn()
-    assert not bench.client.exists("rq:job:w-1")
+    assert not bench.client.exists(f"rq:job:{W}-1")
     assert bench.tickets.all() == {}
 
 
 def test_rqs_records_of_what_runs_are_renewed(bench):
-    bench.dispatch.send("w", shard(1))
+    bench.dispatch.send(W, shard(1))
     bench.take_one()
-    (execution,) = bench.client.scan_iter(match="rq:execution:w-1:*")
+    (execution,) = bench.client.scan_iter(match=f"rq:execution:{W}-1:*")
     bench.client.expire(execution, 5)
     bench.agent.keep_alive(bench.tickets.all().values())
     assert bench.client.ttl(execution) > 60
 
 
 def test_what_a_broken_connection_left_half_taken_is_taken(bench):
-    bench.dispatch.send("w", shard(1))
-    bench.dispatch.send("w", shard(2, (2,)))
-    bench.client.lmove("rq:queue:w", "rq:queue:w:intermediate", "LEFT", "RIGHT")
-    bench.client.rpush("rq:queue:w:intermediate", "w-9")
+    bench.dispatch.send(W, shard(1))
+    bench.dispatch.send(W, shard(2, (2,)))
+    bench.client.lmove(f"rq:queue:{W}", f"rq:queue:{W}:intermediate", "LEFT", "RIGHT")
+    bench.client.rpush(f"rq:queue:{W}:intermediate", f"{W}-9")
     bench.agent.recover()
-    assert bench.desk.holds("w-1")
-    assert bench.dispatch.queued("w") == {"w-2"}
+    assert bench.desk.holds(f"{W}-1")
+    assert bench.dispatch.queued(W) == {f"{W}-2"}
 
 
 def test_no_registry_is_cleaned_and_nothing_is_requeued(bench):
-    bench.dispatch.send("w", shard(1))
+    bench.dispatch.send(W, shard(1))
     bench.take_one()
-    bench.client.zadd("rq:wip:w", {"w-1:old": 1})
+    bench.client.zadd(f"rq:wip:{W}", {f"{W}-1:old": 1})
     bench.agent.run_maintenance_tasks()
-    assert bench.client.zscore("rq:wip:w", "w-1:old") == 1
-    assert not bench.client.exists("rq:clean_registries:w")
+    assert bench.client.zscore(f"rq:wip:{W}", f"{W}-1:old") == 1
+    assert not bench.client.exists(f"rq:clean_registries:{W}")
     assert not bench.agent.should_run_maintenance_tasks
 
 
@@ -184,28 +195,28 @@ def test_the_rq_worker_ends_when_the_broker_is_another_or_the_desk_stops(bench):
     bench.heartbeat.beat()
     thread.join(5)
     assert done == [False]
-    stopped = Agent(bench.desk, bench.tickets, bench.rq_client, "w.n-2", bench.heartbeat.beat)
+    stopped = Agent(bench.desk, bench.tickets, bench.rq_client, f"{W}.n-2", bench.heartbeat.beat)
     bench.desk.obey(Stop())
     assert stopped.work(logging_level="WARNING") is False
 
 
 def test_a_purged_shard_is_dropped_at_the_next_beat_but_not_after_a_wipe(bench):
     for number in (1, 2):
-        bench.dispatch.send("w", shard(number, (number,)))
+        bench.dispatch.send(W, shard(number, (number,)))
         bench.take_one()
-    bench.client.delete("rq:job:w-1")
+    bench.client.delete(f"rq:job:{W}-1")
     bench.heartbeat.beat()
-    assert {name: held.owed for name, held in bench.desk.shards().items()} == {"w-1": set(), "w-2": {2}}
+    assert {name: held.owed for name, held in bench.desk.shards().items()} == {f"{W}-1": set(), f"{W}-2": {2}}
     bench.client.flushdb()
     assert not bench.heartbeat.beat(), "a broker without an epoch is nobody's yet"
     bench.client.set(keys.EPOCH, "second")
     assert bench.heartbeat.beat()
-    assert bench.desk.shards()["w-2"].owed == {2}
-    assert bench.dispatch.lease("w").beat.epoch == "second"
+    assert bench.desk.shards()[f"{W}-2"].owed == {2}
+    assert bench.dispatch.lease(W).beat.epoch == "second"
 
 
 def test_reports_go_again_to_a_broker_that_was_wiped(bench):
-    bench.dispatch.send("w", shard(1))
+    bench.dispatch.send(W, shard(1))
     bench.take_one()
     bench.load()
     bench.desk.heard(finished(1))
@@ -216,48 +227,48 @@ def test_reports_go_again_to_a_broker_that_was_wiped(bench):
     bench.heartbeat.beat()
     bench.pump.turn()  # sees that the stream is another's
     bench.pump.turn()
-    assert [message for _, message in bench.dispatch.results("w", 10)] == [finished(1)]
+    assert [message for _, message in bench.dispatch.results(W, 10)] == [finished(1)]
 
 
 def test_control_is_read_once_and_from_the_start_of_a_new_broker(bench):
-    bench.dispatch.send("w", shard(1, (1, 2, 3)))
+    bench.dispatch.send(W, shard(1, (1, 2, 3)))
     bench.take_one()
-    bench.dispatch.control("w", Cancel(rows=(1,)))
-    bench.client.xadd(keys.control("w"), {keys.FIELD: b"nonsense"})
+    bench.dispatch.control(W, Cancel(rows=(1,)))
+    bench.client.xadd(keys.control(W), {keys.FIELD: b"nonsense"})
     bench.control.read()
-    assert bench.desk.shards()["w-1"].owed == {2, 3}
+    assert bench.desk.shards()[f"{W}-1"].owed == {2, 3}
     bench.client.flushdb()
     bench.client.set(keys.EPOCH, "second")
     bench.heartbeat.beat()
-    bench.client.xadd(keys.control("w"), {keys.FIELD: codec.encode(Cancel(rows=(2,)))}, id="1-1")
+    bench.client.xadd(keys.control(W), {keys.FIELD: codec.encode(Cancel(rows=(2,)))}, id="1-1")
     bench.control.read()
-    assert bench.desk.shards()["w-1"].owed == {3}
+    assert bench.desk.shards()[f"{W}-1"].owed == {3}
 
 
 def test_a_full_outbox_stops_the_taking(bench, monkeypatch):
     monkeypatch.setattr("worker.outbox.FULL_ROWS", 1)
-    bench.dispatch.send("w", shard(1, (1, 2)))
+    bench.dispatch.send(W, shard(1, (1, 2)))
     bench.take_one()
     bench.load()
     bench.desk.heard(finished(1))
     assert not bench.desk.await_room(0.05)
     bench.pump.turn()
-    bench.dispatch.delete("w", [entry for entry, _ in bench.dispatch.results("w", 10)])
+    bench.dispatch.delete(W, [entry for entry, _ in bench.dispatch.results(W, 10)])
     bench.pump.turn()
     assert bench.desk.await_room(0.05)
 
 
 def test_a_shard_that_arrives_after_a_stop_goes_straight_back(bench):
-    bench.dispatch.send("w", shard(1, (1, 2)))
+    bench.dispatch.send(W, shard(1, (1, 2)))
     job, queue = bench.agent.dequeue_job_and_maintain_ttl(1)
     bench.desk.obey(Stop())
     bench.agent.execute_job(job, queue)
     bench.pump.turn()
-    assert [message for _, message in bench.dispatch.results("w", 10)] == [Returned(rows=(1, 2), id="n-1")]
-    assert not bench.client.exists("rq:job:w-1")
+    assert [message for _, message in bench.dispatch.results(W, 10)] == [Returned(rows=(1, 2), id="n-1")]
+    assert not bench.client.exists(f"rq:job:{W}-1")
 
 
-def job(id="w-1", name=keys.SHARD_FUNCTION, args=None):
+def job(id=f"{W}-1", name=keys.SHARD_FUNCTION, args=None):
     return SimpleNamespace(id=id, func_name=name, args=(codec.encode(shard(1)),) if args is None else args)
 
 
@@ -276,7 +287,7 @@ def test_a_shard_is_read_from_its_job():
         job(args=("text",)),
         job(args=(b"bytes",)),
         job(args=(codec.encode(Stop()),)),
-        job(id="w-2"),
+        job(id=f"{W}-2"),
     ],
 )
 def test_anything_else_is_refused(bad):
@@ -285,10 +296,10 @@ def test_anything_else_is_refused(bad):
 
 
 def test_a_payload_of_pickle_is_refused_unread(client):
-    queue = Queue("w", connection=client, serializer=codec.RqSerializer)
-    sent = queue.enqueue_call(keys.SHARD_FUNCTION, args=(b"x",), job_id="w-5", description="x")
+    queue = Queue(W, connection=client, serializer=codec.RqSerializer)
+    sent = queue.enqueue_call(keys.SHARD_FUNCTION, args=(b"x",), job_id=f"{W}-5", description="x")
     client.hset(sent.key, "data", pickle.dumps(("os.system", None, ("true",), {})))
-    fetched = queue.fetch_job("w-5")
+    fetched = queue.fetch_job(f"{W}-5")
     with pytest.raises(DeserializationError):
         _ = fetched.func_name
     with pytest.raises(DecodeError):
