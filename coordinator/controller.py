@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from coordinator.assignments import Flight
 from coordinator.dispatch import Dispatch
 from coordinator.faults import Faults, HopelessJobError
 from coordinator.job_run import JobRun
@@ -20,7 +21,7 @@ from coordinator.records import OpenRow
 from coordinator.roster import Roster
 from coordinator.run_view import RunView, run_view
 from coordinator.sender import Sender
-from fleet.errors import FleetError, ModelError
+from fleet.errors import BrokerError, FleetError, ModelError
 from fleet.messages import Cancel, Crashed, Finished, Message, Returned, RowResult
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Controller:
         self.runs = self.roster.runs
         self.assignments = self.roster.assignments
         self.faults = Faults(ledger, self.assignments, dispatch)
-        self._sender = Sender(self.roster, self.faults, dispatch)
+        self._sender = Sender(self.roster, self.faults, dispatch, tell)
         #: rows recorded since the start, computed by a worker
         self.computed = 0
         #: ids of crashes and returns dealt with; a worker tells them again to a wiped broker
@@ -84,14 +85,21 @@ class Controller:
         run.close()
         rows = self.faults.forget(job)
         for member in self.members.values():
-            held = [flight for flight in self.assignments.of(member.id) if flight.job == job]
-            dropped = [row for flight in held for row in self.assignments.release_shard(flight.id)]
+            held = [flight.id for flight in self.assignments.of(member.id) if flight.job == job]
+            dropped = [row for shard in held for row in self.assignments.release_shard(shard)]
             rows += dropped
-            for flight in held:
-                self.dispatch.take_back(member.id, flight.id)
-            if dropped:
-                self.dispatch.control(member.id, Cancel(rows=tuple(row.id for row in dropped)))
+            self._call_off(member, held, [row.id for row in dropped])
         self.give_back(rows)
+
+    def _call_off(self, member: Member, shards: Sequence[str], rows: Sequence[int]) -> None:
+        """Tells a worker to forget these; where it cannot be told it answers them in vain."""
+        try:
+            for shard in shards:
+                self.dispatch.take_back(member.id, shard)
+            if rows:
+                self.dispatch.control(member.id, Cancel(rows=tuple(rows)))
+        except BrokerError as error:
+            log.warning("%s is not told of %d rows called off: %s", member.name, len(rows), error)
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -111,6 +119,8 @@ class Controller:
                     self._told.add(message.id)
                 if isinstance(message, Crashed):
                     self.blame(self.faults.crashed, member, message)
+                    if len(self.faults):  # trials come first, not behind minutes of work
+                        self.recall(member, self.dispatch.queued(member.id))
                 else:
                     self._returned(member, message)
 
@@ -121,24 +131,33 @@ class Controller:
         if not accepted:
             return
         reducible = self.ledger.commit(member.id, accepted)
-        for result in accepted:
-            self._note(member, result)
+        doubles = [double for result in accepted for double in self._note(member, result)]
+        self._end_doubles(doubles)
         self.computed += len(accepted)
         member.rows_done += len(accepted)
         for job in self.ledger.jobs_of(reducible):
             if job in self.runs:
                 self.runs[job].reduce_ready()
 
-    def _note(self, member: Member, result: RowResult) -> None:
+    def _note(self, member: Member, result: RowResult) -> list[tuple[Flight, int]]:
+        """Takes note of a row that is recorded; where else it still runs."""
         flight = self.assignments.shard_of(result.id)
         row = flight.rows[result.id] if flight is not None else None
         if row is not None and row.job in self.runs:
             self.runs[row.job].recorded(row, result)
-        self.assignments.recorded(result.id)
+        flights = self.assignments.recorded(result.id)
         self.faults.finished(member, result.id, row.job if row is not None else 0)
+        return [(flight, result.id) for flight in flights if flight.worker != member.id]
+
+    def _end_doubles(self, doubles: Sequence[tuple[Flight, int]]) -> None:
+        """The first result of a copied row is there: it is called off wherever else it is."""
+        for worker in {flight.worker for flight, _ in doubles} & self.members.keys():
+            mine = [(flight, row) for flight, row in doubles if flight.worker == worker]
+            whole = [flight.id for flight, _ in mine if not flight.rows]
+            self._call_off(self.members[worker], whole, [row for _, row in mine])
 
     def _returned(self, member: Member, message: Returned) -> None:
-        rows = self.assignments.release(message.rows)
+        rows = self.assignments.release(message.rows, member.id)
         if message.reason:
             for job in {row.job for row in rows} & self.runs.keys():
                 self._refused(member, self.runs[job], message.reason)
@@ -196,13 +215,23 @@ class Controller:
         running, member.beat = member.running, None
         if running:
             self.blame(self.faults.vanished, member, running)
-        self.give_back(self.assignments.release(running))
+        self.give_back(self.assignments.release(running, member.id))
 
     def recall(self, member: Member, queued: set[str]) -> None:
-        """A worker rests: takes back the shards that it has not taken."""
+        """Takes back those of the `queued` shards that the worker's agent has not taken by now."""
         for flight in self.assignments.of(member.id):
             if flight.id in queued and self.dispatch.take_back(member.id, flight.id):
                 self.give_back(self.assignments.release_shard(flight.id))
+
+    def call_off_waiting(self, member: Member) -> None:
+        """Takes back every row of a worker that is not in its batch."""
+        running = set(member.running)
+        flights = self.assignments.of(member.id)
+        waiting = [row for flight in flights for row in flight.rows if row not in running]
+        idle = [flight.id for flight in flights if not running & flight.rows.keys()]
+        rows = self.assignments.release(waiting, member.id)
+        self._call_off(member, idle, [row.id for row in rows])
+        self.give_back(rows)
 
     # -- out ---------------------------------------------------------------------------------------
 

@@ -109,8 +109,14 @@ class LocalRun:
         stack.callback(self._run.close)
         stack.callback(self._broker.stop)
         self._broker.start()
-        caps = {"cap": self._options.cap, "memory_bytes": self._options.memory_bytes}
-        worker = LocalWorker(self._state, self._processes, self._broker, self._member.id, **caps)
+        worker = LocalWorker(
+            self._state,
+            self._processes,
+            self._broker,
+            self._member.id,
+            cap=self._options.cap,
+            memory_bytes=self._options.memory_bytes,
+        )
         stack.callback(worker.stop)
         worker.start()
         controller = Controller(ledger=self._ledger, dispatch=Dispatch(self._broker.url))

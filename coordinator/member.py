@@ -6,11 +6,10 @@ import secrets
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from coordinator.records import OpenRow
-from coordinator.scheduler import WorkerView
+from coordinator.picture import Seen
+from coordinator.speeds import Speed
 from coordinator.throughput import Throughput
 from fleet import keys
-from fleet.job import Finish
 from fleet.messages import Beat, Host, Ready, WorkerState
 
 #: Crashes that no quarantine explained before a worker's batch is halved.
@@ -56,6 +55,8 @@ class Member:
     #: epoch of the broker on which it was last heard
     epoch: str = ""
     throughput: Throughput = field(default_factory=Throughput)
+    #: with the model its engine holds
+    speed: Speed = field(default_factory=Speed)
     #: number of the next shard cut for it; never goes back
     next_shard: int = field(default_factory=_first_number)
     #: crashes whose suspects all ran through, so that nothing was to blame but the load
@@ -66,6 +67,8 @@ class Member:
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
     #: rows of it that were recorded
     rows_done: int = 0
+    #: it left in good order, or has not been seen by this coordinator: not worth a line
+    forgotten: bool = False
 
     def __post_init__(self) -> None:
         self.name = self.name or self.id
@@ -100,10 +103,15 @@ class Member:
         """Takes a beat."""
         if self.beat is not None and beat.nonce != self.beat.nonce:
             self.refused.clear()
+        if self.engine and beat.engine and self.engine.model_hash != beat.engine.model_hash:
+            self.speed = Speed()
         self.beat = beat
         self.heard_s = now_s
+        self.forgotten = False
         self.host = beat.host if beat.host.name else self.host
         self.throughput.report(beat.figures, now_s)
+        steady = beat.state in (WorkerState.WORKING, WorkerState.THROTTLED)
+        self.speed.report(beat.figures, now_s, waits=beat.waiting > 0, steady=steady)
 
     def lost(self) -> None:
         """Nothing is known of what it does now."""
@@ -121,36 +129,14 @@ class Member:
         self.cap = max(in_force // 2, 1)
         return self.cap
 
-    def view(self, outstanding_s: float, model_hash: str | None = None) -> WorkerView:
-        """What the policy may see of it; with `model_hash` only of an engine of that model."""
+    def seen(self, model_hash: str) -> Seen:
+        """What its last beat said of its work, as far as its engine is of this model."""
         engine = self.engine
-        if engine is not None and model_hash is not None and engine.model_hash != model_hash:
-            engine = None
-        longest = min(engine.context_tokens, engine.budget_bytes // max(engine.kv_bytes, 1)) if engine else 0
-        return WorkerView(
-            id=self.id,
-            cap=min(engine.cap, self.cap or engine.cap) if engine else 0,
-            longest_tokens=longest,
-            decode_tps=self.throughput.decode_tps,
-            prefill_tps=self.throughput.prefill_tps,
-            reports=self.throughput.reports,
-            outstanding_s=outstanding_s,
+        if self.beat is None or engine is None or engine.model_hash != model_hash:
+            return Seen()
+        return Seen(
+            cap=min(engine.cap, self.cap or engine.cap),
+            longest_tokens=min(engine.context_tokens, engine.budget_bytes // max(engine.kv_bytes, 1)),
+            shards=frozenset(self.beat.shards),
+            running=dict(self.beat.running),
         )
-
-
-@dataclass(slots=True)
-class OutputLengths:
-    """What fraction of their max_tokens rows use, from those that finished; 1 before any has."""
-
-    used: int = 0
-    allowed: int = 0
-
-    def finished(self, row: OpenRow, output_tokens: int, finish: Finish) -> None:
-        """Learns from a row."""
-        if finish is not Finish.ERROR:
-            self.used += output_tokens
-            self.allowed += row.max_tokens
-
-    def expected(self, max_tokens: float) -> float:
-        """Expected new tokens of rows allowed `max_tokens` in sum."""
-        return max_tokens * (self.used / self.allowed) if self.allowed else max_tokens

@@ -42,12 +42,12 @@ class Turn:
         #: True while the broker does not answer
         self.away = False
 
-    def once(self) -> bool:
+    def once(self, *, send: bool = True) -> bool:
         """False when there was nothing to do. Raises NoWorkersError, see `Watch.look`."""
         try:
             self._watch.look()
             heard = self._controller.absorb()
-            sent = self._controller.send_work()
+            sent = send and self._controller.send_work()
         except BrokerError as error:
             if not self.away:
                 log.warning("broker: %s", error)

@@ -67,6 +67,10 @@ class Watch:
         self.read_leases()
         self._silent_since = None
 
+    def forget_caretaker(self) -> None:
+        """The worker of this machine is given up."""
+        self._caretaker = None
+
     def read_leases(self) -> None:
         """Sees who is there and what they hold."""
         controller, slept = self._controller, self._wall() - self._looked_at > ASLEEP_S
@@ -142,11 +146,13 @@ class Watch:
             self._caretaker.replace("it gives no sign of life", blame=False)
         elif member.beat is not None and member.beat.state is WorkerState.STOPPING:
             self._controller.lose(member)
+            member.forgotten = True
             self._controller.tell(f"{member.name} has left")
         else:
             known = member.presence is not Presence.EXPECTED
             self._controller.vanished(member)
             self._controller.lose(member)
+            member.forgotten = not known
             if known:
                 self._controller.tell(f"{member.name} is lost: its rows run elsewhere")
 

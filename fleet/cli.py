@@ -24,6 +24,8 @@ class Command:
 
 
 COMMANDS = {
+    "up": Command("coordinator.commands.up", "start a fleet on this Mac, which others join and work for"),
+    "down": Command("coordinator.commands.down", "end the fleet once every batch is finished"),
     "run": Command("coordinator.commands.run", "run a backlog on this machine and write every answer to a file"),
     "status": Command("coordinator.commands.status", "show the fleet: jobs, Macs, and what happened lately"),
     "plan": Command("coordinator.commands.plan", "say how long a backlog will take, before anything is computed"),

@@ -123,6 +123,13 @@ def byte_size(text: str) -> int:
     return int(value)
 
 
+def port(text: str) -> int:
+    """A port, 0 for any; for `type=`."""
+    if not text.isdecimal() or int(text) >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text!r}")
+    return int(text)
+
+
 def job_id(text: str) -> int:
     """The type of a job's id."""
     try:

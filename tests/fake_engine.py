@@ -176,7 +176,6 @@ def main() -> int:
     parser.add_argument("--key-log", type=Path)
     parser.add_argument("--cap", type=int, default=0)
     parser.add_argument("--embed", action="store_true")
-    parser.add_argument("--embed", action="store_true")
     for name in ("--model", "--hash-cache", "--memory", "--knees"):
         parser.add_argument(name)
     args = parser.parse_args()

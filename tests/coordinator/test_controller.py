@@ -43,6 +43,9 @@ class Post:
     def heard(self, workers: Sequence[str], _count: int) -> dict[str, list[tuple[str, Message]]]:
         return {workers[0]: [(f"{n}-0", message) for n, message in enumerate(self.told)]} if self.told else {}
 
+    def queued(self, _worker: str) -> set[str]:
+        return set()
+
     def delete(self, _worker: str, _entries: Sequence[str]) -> None:
         """Deletes nothing, like a broker that lost the call."""
 
