@@ -1,8 +1,8 @@
 """An engine child without a model: speaks the link, answers with a function of the row's key, dies on request.
 
 Environment: FAKE_CAP rows (8), FAKE_STEP_S seconds a step (0.002), FAKE_LOAD_S seconds to load (0),
-FAKE_REFUSE a reason, FAKE_CRASH_KEYS / FAKE_STALL_KEYS hex keys, FAKE_CRASH_ABOVE rows (0), FAKE_FAIL_LOADS a file
-that holds how many loads still fail.
+FAKE_DIMENSIONS of a vector (8), FAKE_REFUSE a reason, FAKE_CRASH_KEYS / FAKE_STALL_KEYS hex keys,
+FAKE_CRASH_ABOVE rows (0), FAKE_FAIL_LOADS a file that holds how many loads still fail.
 """
 
 import argparse
@@ -36,8 +36,9 @@ from worker.link import Link
 
 
 def vector(key: bytes, embedding: Embedding) -> bytes:
-    """The vector every run gives for a row: unit length, 8 numbers unless fewer are asked for."""
-    numbers = [byte - 127.5 for byte in key[: embedding.dimensions or 8]]
+    """The vector every run gives for a row, of unit length."""
+    size = embedding.dimensions or int(os.environ.get("FAKE_DIMENSIONS", "8"))
+    numbers = [key[index % len(key)] - 127.5 for index in range(size)]
     length = math.sqrt(sum(number * number for number in numbers))
     code = "e" if embedding.dtype == "float16" else "f"
     return struct.pack(f"<{len(numbers)}{code}", *(number / length for number in numbers))

@@ -134,7 +134,10 @@ def test_text_parts_are_joined() -> None:
         ({**batch(), "body": [1]}, "body: found a list, expected an object"),
         (batch(), "body.messages is missing"),
         (batch("/v1/completions"), "body.prompt is missing"),
-        (batch("/v1/embeddings", input="x"), 'url: found "/v1/embeddings", expected /v1/chat/completions or /v1/completions for generate'),
+        (
+            batch("/v1/embeddings", input="x"),
+            'url: found "/v1/embeddings", expected /v1/chat/completions or /v1/completions for generate',
+        ),
         ({"name": "x"}, 'found the fields "name", expected messages or prompt or text, or an OpenAI batch line'),
         ({}, "found the fields none, expected messages or prompt or text, or an OpenAI batch line"),
         ({"prompt": ["a"]}, "prompt: found a list, expected a text"),
