@@ -41,6 +41,7 @@ COMMANDS = {
     "token": Command("coordinator.commands.token", "show what lets another Mac into the fleet, or make a new one"),
     "search": Command("coordinator.commands.search", "find the embedded texts that are nearest to a query"),
     "bench": Command("worker.commands.bench", "time a model on this machine and find the batch worth running"),
+    "doctor": Command("coordinator.commands.doctor", "check what would otherwise be found out late"),
     "demo": Command("coordinator.commands.demo", "summarize or embed a real corpus with a small model"),
 }
 
