@@ -76,6 +76,7 @@ def _config(app: ASGIApp, certificate: Certificate | None) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="warning",
         access_log=False,  # a path may hold a name that somebody chose
         server_header=False,
         proxy_headers=False,

@@ -1,0 +1,48 @@
+"""Orders that cannot be carried out, and how OpenAI's client hears of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.api_fleet import ApiFleet
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input_file_id": "file-nowhere"}, "there is no file file-nowhere"),
+        ({"endpoint": "/v1/responses"}, "expected /v1/chat/completions"),
+        ({"endpoint": "/v1/completions"}, "the file's first line is for '/v1/chat/completions'"),
+        ({"completion_window": "1h"}, "expected '24h'"),
+        ({"metadata": {"fleet_tempreture": "1"}}, "did you mean fleet_temperature?"),
+        ({"metadata": {"fleet_temperature": "hot"}}, "metadata.fleet_temperature: found 'hot', expected a number"),
+        ({"metadata": {"fleet_temperature": "3"}}, "temperature: found 3"),
+        ({"metadata": {"fleet_task": "translate"}}, "expected generate"),
+        ({"metadata": {"fleet_model": "/no/such/folder"}}, "there is no model folder /no/such/folder"),
+        ({"metadata": {"fleet_prompt_template": "/etc/passwd"}}, "expected the template itself"),
+        ({"metadata": {"fleet_task": "classify"}}, "classify needs labels"),
+        ({"metadata": {"note": "x" * 513}}, "expected at most 512"),
+        ({"metadata": {"fleet_more_inputs": "file-gone"}}, "there is no file file-gone"),
+    ],
+)
+def test_an_order_that_cannot_be_is_refused_in_words(
+    fleet: ApiFleet, model: Path, change: dict[str, object], message: str
+) -> None:
+    body = {"model": str(model), "messages": [{"role": "user", "content": "hello"}]}
+    line = {"custom_id": "q", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    with openai.OpenAI(base_url=f"{fleet.url}/v1", api_key=fleet.key, max_retries=0) as client:
+        uploaded = client.files.create(file=("b.jsonl", json.dumps(line).encode()), purpose="batch")
+        order = {
+            "input_file_id": uploaded.id,
+            "endpoint": "/v1/chat/completions",
+            "completion_window": "24h",
+            **change,
+        }
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.batches.create(**order)  # type: ignore[arg-type]
+        assert message in caught.value.message
+        assert client.batches.list().data == []
