@@ -148,7 +148,8 @@ def _speed(machine: Machine) -> str:
 
 
 def _energy(made: Plan) -> str:
-    parts = [f"about {made.kwh:,.2f} kWh"]
+    kwh = made.kwh or 0.0
+    parts = [f"about {kwh:,.2f} kWh" if kwh >= 0.1 else f"about {1000 * kwh:,.1f} Wh"]
     if made.cost is not None:
         parts.append(f"{money(made.cost)} in all")
     if made.cost_per_million is not None:
