@@ -16,6 +16,9 @@ from fleet.presence import COORDINATOR, TTL_S, WANTED_DIGITS, WORKER, Coordinato
 
 #: How long the records of a worker that was named may take to come, milliseconds.
 _RESOLVE_MS = 1500
+#: Macs are resolved anew this often, seconds: one whose records ran out and that does not answer is gone. zeroconf's
+#: browser would keep it for 19 minutes, however short its records are meant to live.
+_AGAIN_S = 30.0
 #: So many Macs are remembered at most: anybody on the network may name any number.
 _MOST = 1000
 
@@ -51,7 +54,11 @@ class Discovery:
         self._macs = _Macs()
         card = CoordinatorCard(name=name, api_port=api_port, fingerprint=fingerprint.hex())
         self._beacon = Beacon(
-            instance(name, fingerprint.hex(), COORDINATOR), card.text(), open_air=self._open, describe=self._describe
+            instance(name, fingerprint.hex(), COORDINATOR),
+            card.text(),
+            open_air=self._open,
+            describe=self._describe,
+            tend=self._macs.refresh,
         )
 
     def macs(self) -> tuple[Seen, ...]:
@@ -90,6 +97,7 @@ class _Macs(ServiceListener):
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._seen: dict[str, Seen] = {}
+        self._due_s = 0.0
         self._lock = threading.Lock()
 
     def all(self) -> tuple[Seen, ...]:
@@ -104,13 +112,24 @@ class _Macs(ServiceListener):
         with self._lock:
             self._seen.clear()
 
+    def refresh(self, zc: Zeroconf) -> None:
+        """Asks after each, when that is due."""
+        if time.monotonic() < self._due_s:
+            return
+        with self._lock:
+            names = list(self._seen)
+        for name in names:
+            self.add_service(zc, WORKER, name)
+        self._due_s = time.monotonic() + _AGAIN_S
+
     def add_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        """A worker was named, or said something new."""
+        """A worker was named, or said something new, or is asked after."""
         info = ServiceInfo(type_, name)
         if not info.request(zc, _RESOLVE_MS):
+            self.remove_service(zc, type_, name)
             return
         card = WorkerCard.read(info.properties)
-        seen = Seen(
+        now = Seen(
             name=card.name,
             wid=card.wid,
             chip=card.chip,
@@ -121,8 +140,11 @@ class _Macs(ServiceListener):
             seen=self._clock(),
         )
         with self._lock:
-            if name in self._seen or len(self._seen) < _MOST:
-                self._seen[name] = seen
+            before = self._seen.get(name)
+            if before is not None and replace(now, seen=before.seen) == before:
+                return
+            if before is not None or len(self._seen) < _MOST:
+                self._seen[name] = now
 
     def update_service(self, zc: Zeroconf, type_: str, name: str) -> None:
         """The same."""

@@ -51,12 +51,15 @@ class Beacon:
         *,
         open_air: Callable[[], Air],
         describe: Describe,
+        tend: Callable[[Any], object] | None = None,
         addresses: Callable[[], tuple[OwnAddress, ...]] = own,
     ) -> None:
+        """`tend`, where it is given, is called every few seconds with what `open_air` opened."""
         self._full_name = full_name
         self._text = text
         self._open = open_air
         self._describe = describe
+        self._tend = tend
         self._addresses = addresses
         self._poke = threading.Event()
         self._closed = False
@@ -108,6 +111,8 @@ class Beacon:
                     air.update_service(self._news(addresses, text))
                 if addresses != before:
                     air.update_interfaces()  # last: on a new interface it announces what is registered
+                if self._tend is not None and not self._closed:
+                    self._tend(air)
         finally:
             air.close()
 

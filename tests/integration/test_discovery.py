@@ -286,6 +286,7 @@ def test_a_host_without_any_network_finds_nothing_and_advertises_once_there_is_o
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(300)
 def test_one_that_was_killed_is_shown_for_two_minutes_and_no_longer(network, peer):
     lan = network.segment()
     studio, air = network.host("studio", lan), network.host("air", lan)
