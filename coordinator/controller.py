@@ -56,8 +56,6 @@ class Controller:
         self._sender = Sender(self.roster, self.faults, dispatch, tell)
         #: rows recorded since the start, computed by a worker
         self.computed = 0
-        #: ids of crashes and returns dealt with; a worker tells them again to a wiped broker
-        self._told: set[str] = set()
         #: when work began, by the clock, until the first shard is sent
         self._began_s: float | None = clock()
 
@@ -114,9 +112,7 @@ class Controller:
     def _record(self, member: Member, messages: Sequence[Message]) -> None:
         self._commit(member, [row for message in messages if isinstance(message, Finished) for row in message.rows])
         for message in messages:
-            if isinstance(message, Crashed | Returned) and message.id not in self._told:
-                if message.id:
-                    self._told.add(message.id)
+            if isinstance(message, Crashed | Returned) and self.ledger.hear(message.id):
                 if isinstance(message, Crashed):
                     self.blame(self.faults.crashed, member, message)
                     if len(self.faults):  # trials come first, not behind minutes of work

@@ -11,18 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from coordinator import ledger_jobs
+from coordinator import ledger_jobs, ledger_results
 from coordinator.ledger_answers import stream_answers
 from coordinator.ledger_checks import check_ledger
 from coordinator.ledger_requests import RequestBook
-from coordinator.ledger_results import (
-    count_crash,
-    count_vanished,
-    fail_row,
-    latest_texts,
-    part_settings,
-    record_results,
-)
 from coordinator.ledger_rows import HandedOut, RowBook, needed_by, open_rows_of, stored_rows
 from coordinator.ledger_schema import first_request, job_of
 from coordinator.ledger_settle import settle, touch_rows, touch_to_reduce
@@ -210,23 +202,29 @@ class Ledger:
         level is done and has several parts: each needs `add_parts`.
         """
         with self._writing():
-            touch_rows(self._store, record_results(self._store, self._rows.samplings, worker, results))
+            touch_rows(self._store, ledger_results.record_results(self._store, self._rows.samplings, worker, results))
             return settle(self._store)
+
+    def hear(self, report: str) -> bool:
+        """False for the id of a report that was heard before, by an earlier coordinator too: a worker tells what it
+        told to a broker that is gone again to the next one."""
+        with self._writing():
+            return ledger_results.hear_report(self._store, report)
 
     def crashed(self, rows: Sequence[int], alone: bool) -> list[int]:
         """Counts an engine's death against these rows; how often each has now been the only one inside."""
         with self._writing():
-            return count_crash(self._store, rows, alone)
+            return ledger_results.count_crash(self._store, rows, alone)
 
     def vanished(self, rows: Sequence[int]) -> dict[int, int]:
         """Counts a worker's silence against the rows in its batch; how many each has now had."""
         with self._writing():
-            return count_vanished(self._store, rows)
+            return ledger_results.count_vanished(self._store, rows)
 
     def quarantine(self, row: int, reason: str) -> None:
         """Ends an open row that kills engines, and the requests that need it; a row that has ended is left alone."""
         with self._writing():
-            if fail_row(self._store, row, RowState.QUARANTINED, reason):
+            if ledger_results.fail_row(self._store, row, RowState.QUARANTINED, reason):
                 touch_rows(self._store, [row])
                 settle(self._store)
 
@@ -240,11 +238,11 @@ class Ledger:
 
     def part_texts(self, request: int) -> list[str]:
         """The texts of the request's latest level, in order."""
-        return latest_texts(self._store, request)
+        return ledger_results.latest_texts(self._store, request)
 
     def part_settings(self, request: int) -> tuple[Sampling, int]:
         """(sampling, max_tokens) that the request's parts were given."""
-        sampling, max_tokens = part_settings(self._store, request)
+        sampling, max_tokens = ledger_results.part_settings(self._store, request)
         return self.sampling(sampling), max_tokens
 
     def add_parts(self, request: int, rows: Sequence[NewRow]) -> list[OpenRow]:

@@ -74,6 +74,11 @@ def count_vanished(store: Store, rows: Sequence[int]) -> dict[int, int]:
     return dict(store.rows(f"SELECT id, vanished FROM row WHERE {_THESE}", ids))
 
 
+def hear_report(store: Store, report: str) -> bool:
+    """Notes a report's id; False when it is known."""
+    return not report or store.run("INSERT INTO report (id) VALUES (?) ON CONFLICT DO NOTHING", (report,)) > 0
+
+
 def latest_texts(store: Store, request: int) -> list[str]:
     """The texts of the request's latest level, in order."""
     return [text for (text,) in store.rows(_LATEST_TEXTS, (request,))]

@@ -8,7 +8,7 @@ the key as primary key.
 from __future__ import annotations
 
 #: PRAGMA user_version of a ledger this code reads and writes.
-VERSION = 4
+VERSION = 5
 
 #: Bits of a request's id that hold its ordinal.
 ORDINAL_BITS = 32
@@ -101,6 +101,8 @@ CREATE TABLE result (
     vector BLOB                         -- of a text that was embedded, see RowResult.vector
 );
 
+-- what workers tell once and for all: crashes, and rows given back
+CREATE TABLE report (id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TRIGGER result_is_final BEFORE UPDATE ON result
 BEGIN SELECT RAISE(ABORT, 'a committed result never changes'); END;
 CREATE TRIGGER row_done_is_final BEFORE UPDATE OF state ON row WHEN OLD.state = 1
