@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from coordinator.accounts import Accounts
@@ -17,12 +17,16 @@ from coordinator.doorkeeper import Doorkeeper
 from coordinator.gate import Gate
 from coordinator.processes import Processes
 from coordinator.users import Users
+from fleet import keys
 from fleet.address import Address
 from fleet.config import StateDir
 from fleet.credentials import Credentials
 from fleet.errors import BrokerError
+from fleet.messages import Finished, Returned
+from fleet.pids import read
+from tests.worker_process import FAKE_ENGINE, shard, until
+from worker.seat import home
 
-FAKE_ENGINE = Path(__file__).parent / "fake_engine.py"
 ROOT = Path(__file__).parents[1]
 
 
@@ -37,11 +41,14 @@ class Gatekeeper:
         self.broker = Broker(state, self.processes, users=self.users)
         self.broker.start()
         self.certificate = Certificate.of(state)
-        self.gate = Gate(state, self.processes, self.broker.socket, self.certificate, port=port, local=True)
+        self.gate = self.new_gate(port)
         self.gate.start()
         self.client = connect(self.broker.url)
         self.dispatch = Dispatch(self.broker.url)
         self.joined = []
+        #: answers by row, and rows given back
+        self.done = {}
+        self.returned = set()
         #: whether the doorkeeper does its work
         self.looks = True
         self._closed = threading.Event()
@@ -53,6 +60,9 @@ class Gatekeeper:
         while not self._closed.wait(0.02):
             with suppress(BrokerError):  # it is being restarted
                 self.joined += doorkeeper.poll() if self.looks else []
+
+    def new_gate(self, port):
+        return Gate(self.state, self.processes, self.broker.socket, self.certificate, port=port, local=True)
 
     @property
     def address(self):
@@ -66,6 +76,26 @@ class Gatekeeper:
     def line(self):
         """As `fleet up` prints it."""
         return self.token.format(self.address)
+
+    def send(self, wid, number, ids, **more):
+        """Sends a worker a shard."""
+        self.dispatch.send(wid, replace(shard(number, ids, **more), id=keys.shard(wid, number)))
+
+    def take(self, wid):
+        """What a worker has told and was not taken yet."""
+        entries = self.dispatch.results(wid, 1000)
+        self.dispatch.delete(wid, [entry for entry, _ in entries])
+        messages = [message for _, message in entries]
+        self.done.update(
+            (row.id, row.text) for message in messages if isinstance(message, Finished) for row in message.rows
+        )
+        self.returned.update(row for message in messages if isinstance(message, Returned) for row in message.rows)
+        return messages
+
+    def has(self, wid, ids):
+        """Whether the worker has told these rows' answers, this time or before."""
+        self.take(wid)
+        return self.done.keys() >= set(ids)
 
     def kick(self, wid):
         self.users.remove(self.client, wid)
@@ -112,8 +142,17 @@ class Mac:
     def out(self):
         return self.state.root / "out.log"
 
+    @property
+    def said(self):
+        return self.out.read_text() if self.out.exists() else ""
+
     def says(self, text):
-        return self.out.exists() and text in self.out.read_text()
+        """Waits until the command has said so."""
+        until(lambda: text in self.said)
+
+    def engine(self):
+        """Process id of the engine, once there is one."""
+        return until(lambda: [one.pid for one in read(home(self.state).pids) if one.role == "engine"])[-1]
 
     @property
     def credentials(self):
@@ -121,19 +160,10 @@ class Mac:
 
     @property
     def log(self):
-        return (self.state.root / "worker" / "log" / "worker.log").read_text()
+        return (home(self.state).logs / "worker.log").read_text()
 
     def close(self):
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
             process.wait()
-
-
-def until(what, within_s=15.0):
-    """Waits until `what()` is true; its value."""
-    deadline = time.monotonic() + within_s
-    while not (value := what()):
-        assert time.monotonic() < deadline, "nothing came in time"
-        time.sleep(0.02)
-    return value

@@ -29,6 +29,8 @@ from worker.seat import Seat, home
 #: A Mac that may not join stays visible for this long before it ends, seconds, and its last advertisement two minutes
 #: more: `fleet status` can show it. Advertising takes about one.
 VISIBLE_S = 2.0
+#: Pause before a Mac that was forgotten asks again, seconds.
+ASK_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ class Joining:
             with awake():
                 while (status := self._once(token, at, joined)) == Exit.AUTH:
                     self._herald.say("forgotten", "the coordinator does not know this Mac any more: asking again")
+                    time.sleep(ASK_AGAIN_S)
             return status
         finally:
             seat.release()
