@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -117,17 +118,21 @@ class Premises:
         return gate
 
     def _open_api(self, stack: ExitStack) -> None:
-        """One for other Macs over TLS, on the port beside the gate's, and a plain one for this Mac alone."""
+        """One for other Macs over TLS, on the port beside the gate's, and a plain one for this Mac on the next."""
         app = build_app(self.desk, self._state, self.users.accounts.secrets.key)
         hosts = LOOPBACK if self.options.local else EVERYWHERE
-        try:
-            outer = ApiServer(app, port=self.gate.port + 1, hosts=hosts, certificate=self.certificate)
-        except ServerError:
-            if self.options.port:
-                raise
-            outer = ApiServer(app, port=0, hosts=hosts, certificate=self.certificate)
-        inner = ApiServer(app, port=0)
+        outer = self._listen(lambda port: ApiServer(app, port=port, hosts=hosts, certificate=self.certificate), 1)
+        inner = self._listen(lambda port: ApiServer(app, port=port), 2)
         for server in (outer, inner):
             stack.callback(server.stop)
             server.start()
         self.api_port, self.plain_port = outer.port, inner.port
+
+    def _listen(self, make: Callable[[int], ApiServer], behind: int) -> ApiServer:
+        """A server so many ports behind the gate; where any port would do, on any if that one is taken."""
+        try:
+            return make(self.gate.port + behind)
+        except ServerError:
+            if self.options.port:
+                raise
+            return make(0)
