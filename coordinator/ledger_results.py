@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from coordinator.ledger_rows import Samplings
 from coordinator.ledger_store import Store
-from coordinator.vectors import flaw
 from fleet.job import Embedding, Finish, RowState
 from fleet.messages import RowResult
 
@@ -44,6 +43,8 @@ def record_results(store: Store, samplings: Samplings, worker: str, results: Seq
 def _checked(result: RowResult, embedding: Embedding | None) -> RowResult:
     if embedding is None or result.finish is Finish.ERROR:
         return result
+    from coordinator.vectors import flaw  # numpy, which nobody needs who only lists jobs
+
     wrong = flaw(result.vector, embedding)
     return result if wrong is None else replace(result, finish=Finish.ERROR, error=wrong)
 
