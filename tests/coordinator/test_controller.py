@@ -19,35 +19,13 @@ from coordinator.records import NewRequest, NewRow, Source
 from fleet.config import StateDir
 from fleet.errors import BrokerError
 from fleet.job import KeyHeader, KeyMaker, Sampling
-from fleet.messages import Crashed, Message, Shard
+from fleet.messages import Crashed, Shard
 from tests.ledgers import spec
+from tests.post import Post
 from tests.runner import wait_until
 
 SYSTEMS = [[7] * 100, [8] * 70]
 ROWS = 40
-
-
-class Post:
-    """Takes shards and gives no answer but the messages put in `told`, again and again."""
-
-    def __init__(self) -> None:
-        self.shards: list[Shard] = []
-        self.told: list[Message] = []
-        self.broken = False
-
-    def send(self, _worker: str, shard: Shard) -> None:
-        if self.broken:
-            raise BrokerError("the broker does not answer")
-        self.shards.append(shard)
-
-    def heard(self, workers: Sequence[str], _count: int) -> dict[str, list[tuple[str, Message]]]:
-        return {workers[0]: [(f"{n}-0", message) for n, message in enumerate(self.told)]} if self.told else {}
-
-    def queued(self, _worker: str) -> set[str]:
-        return set()
-
-    def delete(self, _worker: str, _entries: Sequence[str]) -> None:
-        """Deletes nothing, like a broker that lost the call."""
 
 
 def packed(tokens: Sequence[int]) -> bytes:
