@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from coordinator.controller import Controller
+from coordinator.dispatch import QueueLine
 from coordinator.events import Events
 from coordinator.fleet_lines import job_line, mac_lines
 from coordinator.front_desk import Order
@@ -47,6 +48,10 @@ class FleetService:
     def cancel(self, job: int) -> None:
         """Stops working on a job."""
         self._office.cancel(job)
+
+    def queues(self) -> list[QueueLine]:
+        """The broker's queues as RQ has them."""
+        return self._controller.dispatch.queues()
 
     def kick(self, name: str) -> str:
         """Removes a worker; its name."""

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from coordinator.dispatch import QueueLine
 from coordinator.intake import IntakeOptions
 from coordinator.snapshot import FleetSnapshot
 from fleet.errors import FleetError
@@ -47,6 +48,9 @@ class Service(Protocol):
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet now."""
+
+    def queues(self) -> list[QueueLine]:
+        """The broker's queues, for looking into faults."""
 
     def kick(self, name: str) -> str:
         """Removes the worker of this name or id: user, connections, rows. Its name. UsageError when there is none."""

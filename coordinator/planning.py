@@ -72,7 +72,7 @@ def macs_of(snapshot: FleetSnapshot, model: str, folder: Path) -> list[Machine]:
 
 
 def _told_rates(mac: MacLine) -> Rates | None:
-    decode_tps = mac.measured_tps or mac.output_tps
+    decode_tps = max(mac.measured_tps, mac.output_tps)
     if decode_tps <= 0 or not mac.cap:
         return None
     return Rates(batch=mac.cap, decode_tps=decode_tps, prefill_tps=PROMPT_OVER_DECODE * decode_tps)

@@ -12,6 +12,7 @@ from typing import Self
 from coordinator.api.app import build_app
 from coordinator.api.server import ApiServer
 from coordinator.certificate import Certificate
+from coordinator.dispatch import QueueLine
 from coordinator.front_desk import FrontDesk, Order
 from coordinator.intake import Intake
 from coordinator.ledger import Ledger
@@ -71,6 +72,9 @@ class MadeUp:
     def snapshot(self) -> FleetSnapshot:
         mac = MacLine(id="m1", name="mini", state=MacState.WORKING, model="org/held")
         return FleetSnapshot(version="0", coordinator="test", jobs=tuple(self.lines.values()), macs=(mac,))
+
+    def queues(self) -> list[QueueLine]:
+        return [QueueLine(queue="m1", waiting=2, taking=0, registries={"wip": 1, "failed": 0})]
 
     def kick(self, name: str) -> str:
         if name != "mini":

@@ -41,6 +41,7 @@ class FleetRoutes:
         """What this answers."""
         return [
             Route("/fleet/status", self.status, methods=["GET"]),
+            Route("/fleet/queues", self.queues, methods=["GET"]),
             Route("/fleet/jobs", self.jobs, methods=["GET"]),
             Route("/fleet/jobs/{job:int}", self.job, methods=["GET"]),
             Route("/fleet/jobs/{job:int}/cancel", self.cancel, methods=["POST"]),
@@ -54,6 +55,10 @@ class FleetRoutes:
     def status(self, _: Request) -> Response:
         """The snapshot that `fleet status` draws."""
         return JSONResponse(asdict(self._desk.ask(lambda service: service.snapshot())))
+
+    def queues(self, _: Request) -> Response:
+        """The broker's queues."""
+        return JSONResponse([asdict(queue) for queue in self._desk.ask(lambda service: service.queues())])
 
     def jobs(self, _: Request) -> Response:
         """Every job, oldest first."""

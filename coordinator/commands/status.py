@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import closing
 from dataclasses import asdict
+from typing import Any
 
 from coordinator.broker_socket import find_broker
 from coordinator.dispatch import Dispatch
@@ -23,7 +25,6 @@ from coordinator.local_status import LocalStatus, running_job
 from coordinator.status_views import Source
 from coordinator.tariff import add_tariff_flags, tariff
 from coordinator.whereabouts import WAYS, add_place_flags, place_or_record, state_dir
-from fleet.config import StateDir
 from fleet.errors import BrokerError, Exit, NoCoordinatorError, UsageError
 
 
@@ -43,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     if args.price is not None and args.watts is None:
         raise UsageError("--price needs --watts: what the Macs draw while they work")
     if args.rq:
-        return _show_queues(state_dir(args), as_json=args.json)
+        return _show_queues(args)
     source, costs = _source(args), tariff(args)
 
     def show() -> None:
@@ -70,22 +71,30 @@ def _source(args: argparse.Namespace) -> Source:
     return LocalStatus(state)
 
 
-def _show_queues(state: StateDir, *, as_json: bool) -> int:
-    """Prints the queues of this machine's broker; it changes nothing there, which `rq info` would."""
-    url = find_broker(state)
-    if url is None:
-        raise BrokerError(f"no broker of {state.root} runs on this machine")
-    dispatch = Dispatch(url)
-    try:
-        queues = dispatch.queues()
-    finally:
-        dispatch.close()
-    if as_json:
-        print(json.dumps([asdict(queue) for queue in queues]))
+def _show_queues(args: argparse.Namespace) -> int:
+    """Prints the broker's queues; it changes nothing there, which `rq info` would."""
+    queues = _queues(args)
+    if args.json:
+        print(json.dumps(queues))
         return int(Exit.OK)
     if not queues:
         print("no queues")
     for queue in queues:
-        held = ", ".join(f"{count:,} {name}" for name, count in queue.registries.items() if count)
-        print(f"{queue.queue}: {queue.waiting:,} waiting, {queue.taking:,} being taken" + (f", {held}" if held else ""))
+        held = "".join(f", {count:,} {name}" for name, count in queue["registries"].items() if count)
+        print(f"{queue['queue']}: {queue['waiting']:,} waiting, {queue['taking']:,} being taken{held}")
     return int(Exit.OK)
+
+
+def _queues(args: argparse.Namespace) -> list[dict[str, Any]]:
+    from coordinator.fleet_client import FleetClient
+
+    place, state = place_or_record(args), state_dir(args)
+    if place is not None:
+        with FleetClient.reach(place) as client:
+            told: list[dict[str, Any]] = client.get("/fleet/queues")
+        return told
+    url = find_broker(state)
+    if url is None:
+        raise BrokerError(f"no broker of {state.root} runs on this machine")
+    with closing(Dispatch(url)) as dispatch:
+        return [asdict(queue) for queue in dispatch.queues()]

@@ -54,6 +54,10 @@ def test_the_snapshot_comes_from_the_coordinator(fleet: Fleet) -> None:
     assert max(map(len, text.splitlines())) <= 200
 
 
+def test_the_brokers_queues_are_told_by_the_coordinator(fleet: Fleet) -> None:
+    assert fleet.run("status", "--rq").expect(0).out == "m1: 2 waiting, 0 being taken, 1 wip\n"
+
+
 def test_a_coordinator_of_another_form_is_refused_with_what_to_do(fleet: Fleet, served: ApiFleet) -> None:
     served.service.snapshot = lambda: replace(SHOWN, schema=99)  # type: ignore[method-assign]
     ended = fleet.run("status").expect(1)
@@ -68,7 +72,7 @@ def test_a_plan_shares_the_backlog_among_the_macs_that_know_the_model(
     fleet: Fleet, served: ApiFleet, model: Path, tmp_path: Path
 ) -> None:
     macs = tuple(
-        replace(snapshots.mac(number), model=str(model), measured_tps=tps) for number, tps in ((0, 300.0), (1, 100.0))
+        replace(snapshots.mac(number), model=str(model), measured_tps=tps) for number, tps in ((0, 3000.0), (1, 1000.0))
     )
     served.service.snapshot = lambda: replace(SHOWN, macs=(*macs, *SHOWN.macs[2:]))  # type: ignore[method-assign]
     backlog = write_prompts(tmp_path / "in.jsonl", [f"number {n}" for n in range(400)])
