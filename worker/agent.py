@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis
+from redis.exceptions import NoPermissionError
 from rq import Queue
 from rq.exceptions import DequeueTimeout, DeserializationError, InvalidJobOperation, NoSuchJobError, StopRequested
 from rq.executions import Execution
@@ -151,6 +152,10 @@ class Agent(BaseWorker):  # type: ignore[misc]  # rq is read as untyped
                 continue
             try:
                 job = self.job_class.fetch(job_id, connection=self.connection, serializer=self.serializer)
+            except NoPermissionError:  # its id is not one of ours
+                log.error("job %s is passed over: another worker's", job_id)
+                queue.intermediate_queue.remove(job_id)
+                continue
             except (NoSuchJobError, ValueError, TypeError) as error:  # deleted, or no record that RQ can read
                 log.error("job %s is passed over: %s", job_id, type(error).__name__)
                 queue.intermediate_queue.remove(job_id)
