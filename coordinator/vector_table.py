@@ -19,7 +19,7 @@ from fleet.job import RequestState
 
 #: Rows written as one group, at most, and the bytes of their vectors.
 GROUP_ROWS = 10_000
-GROUP_BYTES = 16 << 20
+GROUP_BYTES = 8 << 20
 #: Name of the metadata that says which model made the vectors, as JSON.
 METADATA = b"fleet.embedding"
 
@@ -100,12 +100,12 @@ class VectorTable:
             dictionary = list(self._kinds)
             self._writer = arrow.parquet.ParquetWriter(self._stream, self._schema, use_dictionary=dictionary)
         columns = {name: [cell(line.get(name), kind) for line in self._lines] for name, kind in self._kinds.items()}
-        flat = arrow.array(unpack(bytes(self._vectors), self._dtype))
+        flat = arrow.array(unpack(self._vectors, self._dtype))
         columns["vector"] = arrow.FixedSizeListArray.from_arrays(flat, type=vector_type)
         self._writer.write_table(arrow.table(columns, schema=self._schema))
         self.rows += len(self._lines)
         self._lines.clear()
-        self._vectors.clear()
+        self._vectors = bytearray()  # Arrow may still look at the old one
 
 
 def same_size(known: int, size: int) -> int:

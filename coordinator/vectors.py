@@ -14,7 +14,7 @@ from fleet.job import Embedding
 _LENGTH_OFF = {"float32": 1e-4, "float16": 1e-3}
 
 
-def unpack(vector: bytes, dtype: str) -> NDArray[np.floating]:
+def unpack(vector: bytes | bytearray, dtype: str) -> NDArray[np.floating]:
     """The numbers of `vector`, as the machine has them; shares no memory with it on a big endian one."""
     numbers: NDArray[np.floating] = np.frombuffer(vector, np.dtype(dtype).newbyteorder("<"))
     return numbers if sys.byteorder == "little" else numbers.astype(dtype)
