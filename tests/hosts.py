@@ -48,9 +48,9 @@ class Network:
         self._segments += 1
         return Segment(self._switch, self._segments)
 
-    def host(self, name: str, *segments: Segment, ipv4: bool = True) -> Host:
+    def host(self, name: str, *segments: Segment, ipv4: bool = True, ipv6: bool = True) -> Host:
         """A machine on `segments`: eth0 on the first, eth1 on the second, and so on."""
-        host = Host(f"{self._name}-{name}", name, ipv4=ipv4)
+        host = Host(f"{self._name}-{name}", name, ipv4=ipv4, ipv6=ipv6)
         self._hosts.append(host)
         for segment in segments:
             host.plug(segment)
@@ -78,7 +78,7 @@ class Segment:
 class Host:
     """One machine."""
 
-    def __init__(self, namespace: str, name: str, *, ipv4: bool) -> None:
+    def __init__(self, namespace: str, name: str, *, ipv4: bool, ipv6: bool) -> None:
         self.namespace = namespace
         self.name = name
         self._ipv4 = ipv4
@@ -87,7 +87,8 @@ class Host:
         #: its first IPv4 address
         self.address = ""
         _ip("netns", "add", namespace)
-        self.run(["sh", "-c", "echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad"])
+        setting = "accept_dad" if ipv6 else "disable_ipv6"
+        self.run(["sh", "-c", f"echo {int(not ipv6)} >/proc/sys/net/ipv6/conf/default/{setting}"])
         _ip("-n", namespace, "link", "set", "lo", "up")
 
     def plug(self, segment: Segment) -> None:
