@@ -182,7 +182,7 @@ def left(eta_s: tuple[float, float] | None) -> str:
     """`65-80 min`: a range of time left in one unit, one figure when both ends read the same."""
     if eta_s is None:
         return ""
-    size, unit = next(((size, unit) for size, unit in _UNITS if eta_s[1] >= 1.5 * size), _UNITS[-1])
+    size, unit = next(((size, unit) for size, unit in _UNITS if eta_s[1] >= 3 * size), _UNITS[-1])
     digits = 1 if size >= _HOUR_S else 0
     soonest, latest = (f"{max(end, 0.0) / size:.{digits}f}" for end in eta_s)
     return f"{soonest} {unit}" if soonest == latest else f"{soonest}-{latest} {unit}"

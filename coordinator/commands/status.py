@@ -49,6 +49,8 @@ def main(args: argparse.Namespace) -> int:
 
     def show() -> None:
         (views.print_json if args.json else views.print_once)(source, sys.stdout, costs)
+        if args.watch and not args.json:
+            print()
 
     if not args.json and views.can_draw(sys.stdout):
         views.draw(source, sys.stdout, costs)
