@@ -112,7 +112,7 @@ class Doorkeeper:
                 "this Mac was removed from the fleet (`fleet kick`): `fleet token --rotate` on the coordinator "
                 "makes a new token, which lets it in again"
             )
-        name = free_name(_word(request, "name") or wid, wid, self._users.accounts.workers)
+        name = free_name(_word(request, "name") or wid, wid, self._users.workers)
         password = self._users.admit(self._client, wid, name, proof)
         host = Host(
             name=name,

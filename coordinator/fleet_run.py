@@ -110,7 +110,13 @@ class FleetRun:
         member = Member(id=secrets.token_hex(6), name=name, local=True)
         premises = self._premises
         worker = LocalWorker(
-            state, processes, premises.broker, member.id, cap=0, memory_bytes=0, login=premises.users.login
+            state,
+            processes,
+            premises.broker,
+            member.id,
+            cap=0,
+            memory_bytes=0,
+            login=premises.users.admit_own(premises.client, member.id, name),
         )
         return worker, member
 

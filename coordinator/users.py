@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import redis
 
-from coordinator.accounts import Accounts, hashed
+from coordinator.accounts import Account, Accounts, hashed
 from fleet import keys
 from fleet.errors import BrokerError
 
@@ -35,6 +35,8 @@ class Users:
     def __init__(self, accounts: Accounts) -> None:
         self.accounts = accounts
         self._password = secrets.token_hex(16)
+        #: workers of this machine, which end with the coordinator
+        self._own: dict[str, Account] = {}
 
     @property
     def login(self) -> str:
@@ -47,14 +49,26 @@ class Users:
             "default off resetkeys resetchannels -@all",
             f"{COORDINATOR} on #{hashed(self._password)} ~* &* +@all",
             f"{JOIN} {join_rule(self.accounts.secrets.secret)}",
-            *(f"{wid} {worker_rule(wid, account.password)}" for wid, account in self.accounts.workers.items()),
+            *(f"{wid} {worker_rule(wid, account.password)}" for wid, account in self.workers.items()),
         ]
+
+    @property
+    def workers(self) -> dict[str, Account]:
+        """All that may work here, by id."""
+        return {**self.accounts.workers, **self._own}
 
     def admit(self, client: redis.Redis, wid: str, name: str, proof: str) -> str:
         """Lets `wid` in; its password. `proof` is what only that Mac knows."""
         password = self.accounts.admit(wid, name, proof)
         _set(client, wid, worker_rule(wid, hashed(password)))
         return password
+
+    def admit_own(self, client: redis.Redis, wid: str, name: str) -> str:
+        """Lets a worker of this machine in until the coordinator ends; its `user:password`."""
+        password = secrets.token_hex(16)
+        self._own[wid] = Account(wid=wid, name=name, password=hashed(password), proof="")
+        _set(client, wid, worker_rule(wid, hashed(password)))
+        return f"{wid}:{password}"
 
     def remove(self, client: redis.Redis, wid: str) -> None:
         """`wid` can neither read nor write any more: its connections are cut, and it may not come back."""

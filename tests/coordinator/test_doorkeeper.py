@@ -112,6 +112,12 @@ def test_the_second_mac_of_a_name_is_told_another(door):
     assert joined.name == "Air-2"  # and keeps it
 
 
+def test_the_coordinators_own_worker_keeps_its_name(door):
+    door.users.admit_own(door.client, "aaaaaaaaaaaa", "studio")
+    (joined,), _ = door.ask(name="Studio")
+    assert joined.name == "Studio-2"
+
+
 def test_a_name_is_free_again_once_its_mac_was_removed(door):
     door.ask()
     door.users.remove(door.client, UUID[:12])

@@ -224,6 +224,17 @@ def test_a_restarted_broker_knows_its_users_before_anybody_asks(house):
     assert house.client.ping()
 
 
+def test_a_worker_of_this_machine_has_a_user_like_others_and_is_on_no_disk(house):
+    own = connect(house.broker.url_of(house.users.admit_own(house.client, "aaaaaaaaaaaa", "studio")))
+    house.clients.append(own)
+    assert own.get(keys.EPOCH)
+    refused(own, ["GET", keys.lease(WID)])
+    house.broker.restart()
+    assert own.ping()
+    assert house.users.workers["aaaaaaaaaaaa"].name == "studio"
+    assert "aaaaaaaaaaaa" not in house.users.accounts.workers
+
+
 def test_a_new_token_makes_the_old_secret_worthless_and_leaves_workers(house):
     worker, old = house.admit(), house.users.accounts.secrets.secret
     house.users.rotate(house.client)
