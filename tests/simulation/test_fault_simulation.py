@@ -1,9 +1,4 @@
-"""A thousand fleets on a simulated clock, broken at moments a seed decides: nothing is lost, doubled or held up.
-
-A failure prints its seed; `python -m pytest tests/simulation -k "seeds and 278"` does not find it, this does:
-
-    python -c "from pathlib import Path; from tests.simulation.world import run; run(278, Path('/tmp/a-new-folder'))"
-"""
+"""A thousand fleets on a simulated clock, broken at moments a seed decides: nothing is lost, doubled or held up."""
 
 from __future__ import annotations
 

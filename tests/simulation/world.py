@@ -1,12 +1,16 @@
 """A whole fleet on a simulated clock: the real controller, ledger, watch and worker's books; broker, wire and engines
 are simulated, and everything breaks at moments that one seed decides.
 
-After each turn what must hold is checked (I1-I10 of the design). A violation names the seed, which replays the run.
+After each turn what must hold is checked (I1-I10 of the design). A violation names its seed, which replays the run:
+
+    python -m tests.simulation.world SEED...
 """
 
 from __future__ import annotations
 
 import random
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -358,3 +362,9 @@ def run(seed: int, folder: Path) -> World:
     world = World(Plan.of(seed), folder)
     world.run()
     return world
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in map(int, sys.argv[1:]):
+            print(f"seed {seed}: {dict(run(seed, Path(folder) / str(seed)).faults)}")
