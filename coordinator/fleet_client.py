@@ -14,7 +14,6 @@ import httpx
 from coordinator.parcels import Parcel
 from coordinator.whereabouts import WAYS, Place
 from fleet import pin
-from fleet.address import Address
 from fleet.errors import AuthError, FleetError, NoCoordinatorError, StorageError, UsageError
 from fleet.token import WHERE
 
@@ -56,7 +55,7 @@ class FleetClient:
             except pin.UnreachableError as error:
                 said.append(str(error))
             else:
-                return cls(f"https://{_in_url(address)}", place.token.key, certificate)
+                return cls(f"https://{address}", place.token.key, certificate)
         if impostors:
             raise AuthError(f"{'; '.join(said)}: nothing was sent there; is the token of this fleet? {WHERE}")
         why = f"the fleet is not to be reached ({'; '.join(said)}): is `fleet up` running there?"
@@ -123,10 +122,6 @@ class _Body(io.RawIOBase):
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
-
-
-def _in_url(address: Address) -> str:
-    return str(address).replace("%", "%25")  # the interface of an IPv6 address
 
 
 def _form(boundary: str, parcel: Parcel, on_bytes: Callable[[int], None]) -> Iterator[bytes]:

@@ -89,8 +89,9 @@ class Files:
     def list(self, request: Request) -> Response:
         """Uploads and outputs, newest first."""
         lines = [self._uploaded(upload) for upload in self._uploads.all()]
-        jobs = self._jobs.look()
-        lines += [line for record in self._batches.all() for line in _outputs(record, jobs)]
+        records = self._batches.all()
+        jobs = self._jobs.look() if records else {}
+        lines += [line for record in records for line in _outputs(record, jobs)]
         purpose = request.query_params.get("purpose")
         lines = [line for line in lines if purpose in (None, line.purpose)]
         newest_first = request.query_params.get("order", "desc") != "asc"
@@ -109,9 +110,10 @@ class Files:
     def delete(self, request: Request) -> Response:
         """Removes a file that no batch still reads."""
         line = self._find(request)
-        jobs = self._jobs.look()
-        for record in self._batches.all():
-            job = jobs.get(record.job) if line.id in record.inputs else None
+        readers = [record for record in self._batches.all() if line.id in record.inputs]
+        jobs = self._jobs.look() if readers else {}
+        for record in readers:
+            job = jobs.get(record.job)
             if job is not None and job.state not in OVER:
                 raise ApiError(409, f"batch_{record.job} still reads {line.id}: cancel it first", code="in_use")
         if not self._uploads.delete(line.id):

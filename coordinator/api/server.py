@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import ssl
@@ -23,6 +24,8 @@ EVERYWHERE = ("0.0.0.0", "::")
 #: Answers under way at a stop have this long, seconds.
 GRACE_S = 3
 START_S = 10.0
+#: For the loop to close what was aborted, seconds.
+ABORT_S = 0.02
 #: Requests at once; more are told to come back. Each may take a thread and a file.
 REQUESTS = 200
 
@@ -64,9 +67,15 @@ class ApiServer:
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=self._sockets)
+            asyncio.run(self._serve())
         except (OSError, SystemExit) as error:
             log.error("the API ended: %s", error)
+
+    async def _serve(self) -> None:
+        await self._server.serve(sockets=self._sockets)
+        for connection in list(self._server.server_state.connections):  # a client that does not answer TLS' goodbye
+            connection.transport.abort()
+        await asyncio.sleep(ABORT_S)
 
 
 def _config(app: ASGIApp, certificate: Certificate | None) -> uvicorn.Config:
