@@ -75,6 +75,15 @@ class Controller:
         """A job to work on from now on."""
         self.runs[run.job.id] = run
 
+    def make_way(self, run: JobRun) -> None:
+        """A job's rows are to leave before those of lower priority that no worker has begun with."""
+        for member in self.members.values():
+            for flight in self.assignments.of(member.id):
+                other = self.runs.get(flight.job)
+                later = other is not None and other.job.priority < run.job.priority and not flight.exclusive
+                if later and self.dispatch.take_back(member.id, flight.id):
+                    self.give_back(self.assignments.release_shard(flight.id))
+
     def drop_job(self, job: int, error: FleetError | None = None) -> None:
         """Works on a job no more, because of `error` or by somebody's wish: rows that no other job needs are
         cancelled where they run."""
@@ -83,10 +92,10 @@ class Controller:
         run.close()
         rows = self.faults.forget(job)
         for member in self.members.values():
-            held = [flight.id for flight in self.assignments.of(member.id) if flight.job == job]
-            dropped = [row for shard in held for row in self.assignments.release_shard(shard)]
-            rows += dropped
-            self._call_off(member, held, [row.id for row in dropped])
+            held = [flight for flight in self.assignments.of(member.id) if flight.job == job]
+            dropped = [row for flight in held for row in flight.rows]
+            rows += [row for flight in held for row in self.assignments.release_shard(flight.id)]
+            self._call_off(member, [flight.id for flight in held], dropped)
         self.give_back(rows)
 
     def _call_off(self, member: Member, shards: Sequence[str], rows: Sequence[int]) -> None:
@@ -226,7 +235,7 @@ class Controller:
         waiting = [row for flight in flights for row in flight.rows if row not in running]
         idle = [flight.id for flight in flights if not running & flight.rows.keys()]
         rows = self.assignments.release(waiting, member.id)
-        self._call_off(member, idle, [row.id for row in rows])
+        self._call_off(member, idle, waiting)
         self.give_back(rows)
 
     # -- out ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import secrets
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -22,7 +23,7 @@ from coordinator.records import JobRecord, JobSpec
 from coordinator.results import ResultCounts, write_results
 from coordinator.turn import Every
 from fleet.config import StateDir
-from fleet.errors import FleetError, UsageError
+from fleet.errors import BrokerError, FleetError, UsageError
 from fleet.job import JobState
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,8 @@ class Submitted:
     then: JobState = JobState.FINISHED
     #: why it failed
     error: str = ""
+    #: it goes before all of lower priority, which it does once it has rows
+    first: bool = False
     #: rows sent again after a fault, once it is over
     retried: int = 0
 
@@ -164,6 +167,7 @@ class JobOffice:
             if job.run.error is not None:
                 raise job.run.error
             if job.run.take_in():
+                self._make_way(job, job.run)
                 return True
             if job.run.done():
                 del self._controller.runs[job.record.id]
@@ -173,6 +177,13 @@ class JobOffice:
             self._finish(job, job.written.result())
             return True
         return False
+
+    def _make_way(self, job: Submitted, run: JobRun) -> None:
+        """Once, when it has rows to send."""
+        if not job.first and len(run.backlog):
+            job.first = True
+            with suppress(BrokerError):  # what is queued there goes first then
+                self._controller.make_way(run)
 
     def _begin_next(self) -> bool:
         waiting = [job for job in self._jobs.values() if job.stage is Stage.QUEUED]
@@ -200,6 +211,7 @@ class JobOffice:
         if feed is None:
             job.run.take_up()
         self._controller.add_job(job.run)
+        self._make_way(job, job.run)
         job.stage = Stage.RUNNING
         self._controller.tell(f"job {number} has begun")
 

@@ -14,6 +14,8 @@ from tests.runner import wait_until
 from tests.yard import Yard
 
 ROWS = 120
+#: Enough that a job still runs when the next command has started.
+MANY = 600
 SHORT = ("--max-tokens", "20")
 
 
@@ -71,7 +73,7 @@ def engines(yard: Yard) -> int:
 
 
 def test_a_job_of_higher_priority_goes_first(yard: Yard, models: tuple[Path, Path]) -> None:
-    low = yard.submit("low", models[0], 400, *SHORT)
+    low = yard.submit("low", models[0], MANY, *SHORT)
     yard.await_done(low, 8)
     high = yard.submit("high", models[0], ROWS, *SHORT, "--priority", "5")
     yard.await_state(high, "finished")
@@ -84,14 +86,14 @@ def test_a_job_of_higher_priority_goes_first(yard: Yard, models: tuple[Path, Pat
 def test_one_of_two_jobs_is_cancelled_and_the_rows_both_need_are_computed_once(
     yard: Yard, models: tuple[Path, Path]
 ) -> None:
-    one = yard.submit("one", models[0], ROWS, *SHORT, said="shared")
+    one = yard.submit("one", models[0], MANY, *SHORT, said="shared")
     yard.await_done(one, 8)
-    two = yard.submit("two", models[0], ROWS, *SHORT, said="shared")
+    two = yard.submit("two", models[0], MANY, *SHORT, said="shared")
     wait_until(lambda: yard.job(two).get("intake_complete"), story="the second job read")
     yard.fleet.run("cancel", str(one)).expect(0)
     yard.await_state(one, "cancelled")
     yard.await_state(two, "finished")
-    assert whole(yard, two)
+    assert whole(yard, two, MANY)
     assert all(mac["assigned"] == 0 for mac in yard.snapshot()["macs"])
 
 
@@ -111,7 +113,7 @@ def test_a_job_whose_model_or_input_is_unusable_fails_with_the_sentence_and_othe
 def test_a_worker_that_joins_in_the_middle_has_rows_within_three_seconds_of_its_model(
     yard: Yard, models: tuple[Path, Path]
 ) -> None:
-    job = yard.submit("late", models[0], 900, *SHORT)
+    job = yard.submit("late", models[0], MANY, *SHORT)
     yard.await_done(job, 8)
     yard.join("late", FAKE_LOAD_S="1")
     wait_until(lambda: yard.mac("late").get("cap"), within_s=60, story="its model loaded")
@@ -124,4 +126,4 @@ def test_a_worker_that_joins_in_the_middle_has_rows_within_three_seconds_of_its_
     assert yard.mac("late")["state"] == "kicked"
     wait_until(lambda: yard.workers["late"].process.poll() is not None, within_s=20, story="the removed one ends")
     yard.await_state(job, "finished")
-    assert whole(yard, job, 900)
+    assert whole(yard, job, MANY)
