@@ -53,6 +53,11 @@ class Gate:
         """Where it listens; known once it was started."""
         return int(self._sockets[0].getsockname()[1]) if self._sockets else self._wanted
 
+    @property
+    def pid(self) -> int | None:
+        """Process id, None while there is none."""
+        return self._child.pid if self._child else None
+
     def start(self) -> None:
         """Opens the port and starts the process; BrokerError when the port is taken."""
         if not self._sockets:

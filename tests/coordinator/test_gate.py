@@ -226,7 +226,7 @@ def test_strangers_without_tls_or_with_an_old_one_get_nowhere(rig):
 
 def test_clients_that_come_while_the_gate_is_replaced_only_wait(rig):
     first = rig.call()
-    os.kill(rig.gate._child.pid, signal.SIGKILL)
+    os.kill(rig.gate.pid, signal.SIGKILL)
     until(lambda: not rig.gate.alive(), 5)
     port, answers = rig.gate.port, []
 
@@ -246,7 +246,7 @@ def test_clients_that_come_while_the_gate_is_replaced_only_wait(rig):
 
 
 def test_it_ends_with_its_parent(rig):
-    pid = rig.gate._child.pid
+    pid = rig.gate.pid
     rig.gate._child.stdin.close()
     until(lambda: gone(pid) or rig.gate._child.poll() is not None, 5)
 
@@ -269,7 +269,7 @@ def test_a_port_that_is_taken_is_told(tmp_path):
 
 
 def test_no_secret_is_on_its_command_line(rig):
-    words = Path(f"/proc/{rig.gate._child.pid}/cmdline")
+    words = Path(f"/proc/{rig.gate.pid}/cmdline")
     if not words.exists():
         pytest.skip("no /proc")
     assert b"PRIVATE" not in words.read_bytes()

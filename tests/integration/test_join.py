@@ -109,7 +109,7 @@ def test_neither_token_nor_password_is_on_a_command_line_or_in_a_log(fleet, sett
     until(lambda: fleet.has(wid, range(8)))
     secrets = [mac.credentials.token, mac.credentials.password, fleet.token.secret, fleet.token.key]
     secrets.append(fleet.users.login.partition(":")[2])
-    pids = [process.pid, mac.engine(), fleet.gate._child.pid, fleet.broker.pid]
+    pids = [process.pid, mac.engine(), fleet.gate.pid, fleet.broker.pid]
     listing = subprocess.run(
         ["ps", "-ww", "-o", "args=", "-p", ",".join(map(str, pids))], capture_output=True, text=True
     )
