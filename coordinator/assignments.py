@@ -23,18 +23,41 @@ class Flight:
     exclusive: bool = False
     #: its rows are in another worker's shard too; the first result wins
     copy: bool = False
+    #: its agent had it already when it was to be taken back
+    taken: bool = False
     #: seconds (controller's clock) since which neither the queue nor a beat has shown it; None while one does
     missing_since: float | None = None
-    #: of its rows when it was sent, by which the rest is reckoned
-    sent_rows: int = 0
-    #: prompt tokens then, and new tokens expected
-    input_tokens: int = 0
-    output_tokens: float = 0.0
+    #: of a mean row of it: prompt tokens to compute, new tokens expected
+    row_input_tokens: float = 0.0
+    row_output_tokens: float = 0.0
 
     @property
-    def left_share(self) -> float:
-        """Rows without a result, as a share of those sent."""
-        return len(self.rows) / self.sent_rows if self.sent_rows else 1.0
+    def input_tokens(self) -> float:
+        """Prompt tokens to compute of the rows without a result, about."""
+        return len(self.rows) * self.row_input_tokens
+
+    @property
+    def output_tokens(self) -> float:
+        """New tokens expected of the rows without a result."""
+        return len(self.rows) * self.row_output_tokens
+
+
+@dataclass(slots=True)
+class Burden:
+    """What a worker has in all its shards: rows, prompt tokens to compute, new tokens expected."""
+
+    rows: int = 0
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+
+    def add(self, rows: int, flight: Flight) -> None:
+        """Counts rows of a shard, or takes them off when negative."""
+        self.rows += rows
+        self.input_tokens += rows * flight.row_input_tokens
+        self.output_tokens += rows * flight.row_output_tokens
+
+
+_NOTHING = Burden()
 
 
 class Assignments:
@@ -51,6 +74,8 @@ class Assignments:
         self._holders: dict[int, set[str]] = {}
         #: worker -> its flights, oldest first
         self._of: dict[str, dict[str, Flight]] = {}
+        #: worker -> the sum of its flights
+        self._burdens: dict[str, Burden] = {}
 
     def send(self, flight: Flight) -> None:
         """Notes a shard as dispatched; its rows may be in no other live shard, those of a copy must be."""
@@ -61,6 +86,7 @@ class Assignments:
             assert not twice, f"rows {twice[:5]} are already in a live shard"
         self.flights[flight.id] = flight
         self._of.setdefault(flight.worker, {})[flight.id] = flight
+        self._burdens.setdefault(flight.worker, Burden()).add(len(flight.rows), flight)
         for row in flight.rows:
             if flight.copy:
                 self._copies.setdefault(row, []).append(flight.id)
@@ -72,12 +98,12 @@ class Assignments:
         """True when `row` was sent to `worker` at some time and is not recorded yet."""
         return worker in self._holders.get(row, ())
 
-    def recorded(self, row: int) -> list[str]:
-        """The ledger has the row: nobody owes it any more. The workers that had it."""
-        workers = [self.flights[shard].worker for shard in self.shards_of(row)]
+    def recorded(self, row: int) -> list[Flight]:
+        """The ledger has the row: nobody owes it any more. The shards it was in."""
+        flights = [self.flights[shard] for shard in self.shards_of(row)]
         self.release([row])
         self._holders.pop(row, None)
-        return workers
+        return flights
 
     def release(self, rows: Iterable[int], worker: str | None = None) -> list[OpenRow]:
         """Takes rows out of the shards of `worker` (of all, without one), because they come back without a result;
@@ -108,6 +134,10 @@ class Assignments:
         """The worker's shards in flight, oldest first."""
         return list(self._of.get(worker, {}).values())
 
+    def burden(self, worker: str) -> Burden:
+        """What the worker has; to be read and not kept."""
+        return self._burdens.get(worker, _NOTHING)
+
     def shard_of(self, row: int) -> Flight | None:
         """The shard the row is in, the first when there are copies."""
         shard = self._shard_of.get(row)
@@ -120,9 +150,9 @@ class Assignments:
             return []
         return [shard, *self._copies[row]] if row in self._copies else [shard]
 
-    def copied(self) -> int:
-        """Rows that more than one worker has."""
-        return len(self._copies)
+    def has(self, worker: str, row: int) -> bool:
+        """Whether the row is in a shard of this worker."""
+        return any(self.flights[shard].worker == worker for shard in self.shards_of(row))
 
     def _take_out(self, row: int, shard: str) -> OpenRow:
         copies = self._copies.get(row, [])
@@ -137,11 +167,12 @@ class Assignments:
             del self._copies[row]
         flight = self.flights[shard]
         taken = flight.rows.pop(row)
+        self._burdens[flight.worker].add(-1, flight)
         if not flight.rows:
             del self.flights[shard]
             del self._of[flight.worker][shard]
             if not self._of[flight.worker]:
-                del self._of[flight.worker]
+                del self._of[flight.worker], self._burdens[flight.worker]
         return taken
 
     def __len__(self) -> int:
@@ -156,6 +187,8 @@ class Assignments:
             for row in flight.rows:
                 seen.setdefault(row, []).append(flight.id)
                 assert flight.worker in self._holders.get(row, ()), f"row {row} has no holder {flight.worker}"
+        for worker, burden in self._burdens.items():
+            assert burden.rows == sum(len(flight.rows) for flight in self.of(worker)), f"the rows of {worker}"
         assert sum(map(len, self._of.values())) == len(self.flights), "a worker knows a shard that is gone"
         assert {row: set(self.shards_of(row)) for row in self._shard_of} == {row: set(ids) for row, ids in seen.items()}
         for row, shards in seen.items():

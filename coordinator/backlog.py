@@ -127,9 +127,9 @@ class Backlog:
     @property
     def shortest(self) -> int:
         """Prompt and new tokens that no row has fewer of, within a class."""
-        given = (_total(row) for rows in self._back.values() for row in rows)
-        least = min(self._pools, default=None)
-        return min(given, default=_NO_LIMIT) if least is None else min(int(2 ** (least[0] / CLASSES)), *given, _NO_LIMIT)
+        given = [_total(row) for rows in self._back.values() for row in rows]
+        classes = [int(2 ** (min(self._pools)[0] / CLASSES))] if self._pools else []
+        return min([*given, *classes], default=_NO_LIMIT)
 
     def add(self, rows: Iterable[OpenRow]) -> None:
         """Puts rows in."""

@@ -62,7 +62,7 @@ class Faults:
         """Takes the rows of a crashed batch out of their shards and makes suspects of them. Raises HopelessJobError
         when that was one too many of its job."""
         self.crashes += 1
-        rows = self._assignments.release(crash.rows)
+        rows = self._assignments.release(crash.rows, member.id)
         log.warning("%s: engine crashed (%s) with %d rows in the batch", member.id, crash.reason, len(crash.rows))
         if not rows:
             self._unexplained(member)
@@ -88,7 +88,7 @@ class Faults:
         counts = self._ledger.vanished(running)
         seen = [row for row in running if counts.get(row, 0) >= SUSPECT_AT]
         if seen:
-            rows = self._assignments.release(seen)
+            rows = self._assignments.release(seen, member.id)
             self._parked.update({row.id: row for row in rows})
             self._ledger.crashed([row.id for row in rows], alone=False)
             if rows:

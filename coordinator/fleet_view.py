@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+#: Rows that an engine is taken to decode together until it is loaded.
+FIRST_CAP = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
@@ -26,6 +29,8 @@ class WorkerView:
     rows: int = 0
     #: new tokens per second of a row that decodes alone; 0 while not known
     solo_tps: float = 0.0
+    #: whether it may get rows of the job in question
+    may_take: bool = True
 
     @property
     def queued_s(self) -> float:
@@ -34,8 +39,8 @@ class WorkerView:
 
     @property
     def free(self) -> int:
-        """Places in the batch that nothing dispatched will take."""
-        return max(self.cap - self.rows, 0)
+        """Places in the batch that nothing dispatched will take; some while no engine is loaded."""
+        return max((self.cap or FIRST_CAP) - self.rows, 0)
 
     def row_tps(self, batch: int) -> float:
         """New tokens per second of one row among `batch`: a step takes a fixed time and a bit for each row."""
@@ -109,8 +114,9 @@ class RowView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """Everything the policy decides from."""
+    """Everything the policy decides from, of one job."""
 
+    #: those that have rows of it, and those that may get some
     workers: Sequence[WorkerView]
     pool: PoolView
     #: what may be stolen, oldest first; only looked at when the pool holds nothing for somebody

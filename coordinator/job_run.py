@@ -6,23 +6,26 @@ is the controller's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from coordinator.backlog import Backlog
 from coordinator.feed import Feed
+from coordinator.fleet_view import Cut, PoolView
 from coordinator.ledger import Ledger
-from coordinator.member import OutputLengths
+from coordinator.lengths import Lengths
+from coordinator.picture import pool_view
 from coordinator.prefix import NO_PREFIXES, PrefixSearch
 from coordinator.records import Counts, JobRecord, NewRow, OpenRow, Shape, StoredRow
-from coordinator.scheduler import Cut, PoolView
 from fleet.errors import FleetError
-from fleet.job import Sampling, Task
+from fleet.job import Finish, Sampling, Task
 from fleet.messages import RowResult, RowWork, Shard
 
 #: Recorded rows read at once to look for prefixes: their tokens are in memory together.
 READ = 100
+#: Rows that may be computed twice: so many, or this share of the job's.
+COPIES, COPIES_SHARE = 4, 0.02
 
 
 class Reducer(Protocol):
@@ -60,13 +63,15 @@ class JobRun:
     ) -> None:
         self.job = job
         self.backlog = Backlog()
-        self.outputs = OutputLengths()
+        self.lengths = Lengths()
         # what embeds reads a text as a whole: there is no state behind its first tokens
         self.prefixes = PrefixSearch(share=share_prefixes and job.spec.task is not Task.EMBED)
         #: rows recorded since the run began, computed by a worker
         self.computed = 0
         #: rows that came back without a result
         self.retried = 0
+        #: rows that were sent to a second worker
+        self.copied = 0
         #: why nobody works on it any more, None while somebody may
         self.error: FleetError | None = None
         self._ledger = ledger
@@ -174,25 +179,24 @@ class JobRun:
 
     # -- what is known -----------------------------------------------------------------------------
 
+    @property
+    def computed_share(self) -> float:
+        """Prompt tokens that no shared prefix saves."""
+        return self.prefixes.found.computed_share
+
     def pool(self) -> PoolView:
         """What is left to dispatch, as the policy sees it."""
-        return PoolView(
-            rows=len(self.backlog),
-            input_tokens=self.backlog.input_tokens,
-            output_tokens=self.outputs.expected(self.backlog.max_tokens),
-            computed_share=self.prefixes.found.computed_share,
-        )
+        return pool_view(self.backlog, self.lengths, self.computed_share)
 
-    def work_of(self, rows: Iterable[OpenRow]) -> tuple[float, float]:
-        """(prompt tokens to compute, new tokens to expect) of rows in flight."""
-        lengths = [(row.length, row.max_tokens) for row in rows]
-        computed = self.prefixes.found.computed_share * sum(length for length, _ in lengths)
-        return computed, self.outputs.expected(sum(max_tokens for _, max_tokens in lengths))
+    def copies_left(self) -> int:
+        """Rows that may still be sent to a second worker; none before the last rows have come."""
+        return max(COPIES, int(COPIES_SHARE * self.counts().requests)) - self.copied if self.read else 0
 
     def recorded(self, row: OpenRow, result: RowResult) -> None:
         """Learns from a row that has its result."""
         self.computed += 1
-        self.outputs.finished(row, result.output_tokens, result.finish)
+        if result.finish is not Finish.ERROR:
+            self.lengths.ended(row.length, result.output_tokens)
 
 
 def _work(row: StoredRow, prefix_bytes: int) -> RowWork:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import math
 
 #: Steps an octave of answer length is cut into: answers of one differ by 9 % at most.
 STEPS = 8
@@ -13,8 +12,10 @@ BINS = 20 * STEPS + 1
 ENOUGH = 30
 #: Rows are put in order by the length that this share of them stays under.
 ORDER_SHARE = 0.7
+#: What follows from the counts is worked out anew after this many more rows, as a share.
+STALE_SHARE = 1.02
 
-_CENTRES: NDArray[np.float64] = 2.0 ** (np.arange(BINS) / STEPS)
+_CENTRES: tuple[float, ...] = tuple(2.0 ** (step / STEPS) for step in range(BINS))
 
 
 def octave(prompt_tokens: int) -> int:
@@ -23,30 +24,45 @@ def octave(prompt_tokens: int) -> int:
 
 
 def _bin(output_tokens: float) -> int:
-    return min(int(np.log2(max(output_tokens, 1)) * STEPS + 0.5), BINS - 1)
+    return min(int(math.log2(max(output_tokens, 1)) * STEPS + 0.5), BINS - 1)
 
 
 class _Ended:
     """Answers of one bucket."""
 
     def __init__(self) -> None:
-        self.counts = np.zeros(BINS)
+        self._counts = [0] * BINS
         self.rows = 0
-        self.tokens = 0.0
+        self.tokens = 0
+        #: for each bin the mean of the answers longer than its centre
+        self._longer: list[float] = []
+        self._longer_rows = 0
 
     def add(self, output_tokens: int) -> None:
-        self.counts[_bin(output_tokens)] += 1
+        self._counts[_bin(output_tokens)] += 1
         self.rows += 1
         self.tokens += output_tokens
 
     def quantile(self, share: float) -> float:
-        return float(_CENTRES[np.searchsorted(np.cumsum(self.counts), share * self.rows)])
+        seen = 0
+        for centre, count in zip(_CENTRES, self._counts, strict=True):
+            seen += count
+            if seen >= share * self.rows:
+                return centre
+        return _CENTRES[-1]
 
     def longer_than(self, done_tokens: float) -> float:
         """Mean of the answers that are longer than `done_tokens`; that number when none was."""
-        first = _bin(done_tokens) + 1
-        rows = self.counts[first:].sum()
-        return float((self.counts[first:] * _CENTRES[first:]).sum() / rows) if rows else done_tokens
+        if self.rows > self._longer_rows * STALE_SHARE:
+            self._longer, self._longer_rows = self._means(), self.rows
+        return max(self._longer[_bin(done_tokens)], done_tokens)
+
+    def _means(self) -> list[float]:
+        rows, tokens, means = 0, 0.0, []
+        for centre, count in zip(reversed(_CENTRES), reversed(self._counts), strict=True):
+            means.append(tokens / rows if rows else 0.0)
+            rows, tokens = rows + count, tokens + count * centre
+        return means[::-1]
 
 
 class Lengths:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.assignments import Flight
+from coordinator.assignments import Burden, Flight
 from coordinator.backlog import Backlog
 from coordinator.fleet_view import PoolView, RowView, ShardView, WorkerView
 from coordinator.lengths import Lengths, octave
-from coordinator.records import OpenRow
 from coordinator.speeds import Speed
 
 
@@ -29,25 +28,25 @@ class Seen:
 
 def weigh(flight: Flight, lengths: Lengths, computed_share: float = 1.0) -> None:
     """Notes what a shard's rows are worth, before it is sent."""
-    flight.sent_rows = len(flight.rows)
-    flight.input_tokens = int(sum(row.length for row in flight.rows.values()) * computed_share)
-    flight.output_tokens = sum(_mean(row, lengths) for row in flight.rows.values())
+    rows = flight.rows.values()
+    flight.row_input_tokens = sum(row.length for row in rows) * computed_share / len(rows)
+    flight.row_output_tokens = sum(lengths.mean(octave(row.length), row.max_tokens) for row in rows) / len(rows)
 
 
-def worker_view(id: str, seen: Seen, speed: Speed, flights: Sequence[Flight]) -> WorkerView:
-    """One worker with its `flights`."""
-    output = sum(flight.output_tokens * flight.left_share for flight in flights)
-    computed = sum(flight.input_tokens * flight.left_share for flight in flights)
+def worker_view(id: str, seen: Seen, speed: Speed, burden: Burden, *, may_take: bool = True) -> WorkerView:
+    """One worker with what it has; `may_take`: it may get rows of the job in question."""
+    decode_tps, prefill_tps = speed.decode_tps, speed.prefill_tps
     return WorkerView(
         id=id,
         cap=seen.cap,
         longest_tokens=seen.longest_tokens,
-        decode_tps=speed.decode_tps,
-        prefill_tps=speed.prefill_tps,
+        decode_tps=decode_tps,
+        prefill_tps=prefill_tps,
         solo_tps=speed.solo_tps,
         reports=speed.reports,
-        outstanding_s=output / speed.decode_tps + computed / speed.prefill_tps,
-        rows=sum(len(flight.rows) for flight in flights),
+        outstanding_s=burden.output_tokens / decode_tps + burden.input_tokens / prefill_tps,
+        rows=burden.rows,
+        may_take=may_take,
     )
 
 
@@ -70,12 +69,12 @@ def shard_views(flights: Iterable[Flight], seen: Seen) -> list[ShardView]:
             id=flight.id,
             worker=flight.worker,
             rows=len(flight.rows),
-            input_tokens=flight.input_tokens * flight.left_share,
-            output_tokens=flight.output_tokens * flight.left_share,
+            input_tokens=flight.input_tokens,
+            output_tokens=flight.output_tokens,
             longest_tokens=max(row.length + row.max_tokens for row in flight.rows.values()),
         )
         for flight in flights
-        if flight.id not in seen.shards and not flight.exclusive and not flight.copy
+        if flight.id not in seen.shards and not (flight.exclusive or flight.copy or flight.taken)
     ]
 
 
@@ -83,7 +82,7 @@ def row_views(flights: Iterable[Flight], seen: Seen, lengths: Lengths) -> list[R
     """The rows that a worker's agent has."""
     views = []
     for flight in flights:
-        if flight.exclusive or not (flight.copy or flight.id in seen.shards):
+        if flight.exclusive or not (flight.copy or flight.taken or flight.id in seen.shards):
             continue
         for row in flight.rows.values():
             done = seen.running.get(row.id, 0)
@@ -100,7 +99,3 @@ def row_views(flights: Iterable[Flight], seen: Seen, lengths: Lengths) -> list[R
                 )
             )
     return views
-
-
-def _mean(row: OpenRow, lengths: Lengths) -> float:
-    return lengths.mean(octave(row.length), row.max_tokens)

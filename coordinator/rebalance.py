@@ -8,6 +8,8 @@ from coordinator.fleet_view import Copy, FleetView, RowView, ShardView, Steal, W
 
 #: From a decision to the row's place in a batch elsewhere, and its result back: about two seconds.
 TRIP_S = 2.0
+#: ... and before that until an engine has loaded the model.
+LOAD_S = 20.0
 #: A copy must promise to end in less than this share of the time the row needs where it is.
 WORTH_SHARE = 0.9
 #: Other workers that may have a row at once.
@@ -55,7 +57,8 @@ class _Stealing:
             there_s = seconds(victim, shard.input_tokens, shard.output_tokens)
             here_s = seconds(thief, shard.input_tokens, shard.output_tokens)
             fits = not thief.longest_tokens or shard.longest_tokens <= thief.longest_tokens
-            if not fits or mine_s + here_s + TRIP_S > WORTH_SHARE * self._waits_s(victim.id):
+            start_s = mine_s + (TRIP_S if thief.cap else TRIP_S + LOAD_S)
+            if not fits or start_s + here_s > WORTH_SHARE * self._waits_s(victim.id):
                 break
             mine_s += here_s
             self._taken_s[victim.id] = self._taken_s.get(victim.id, 0.0) + there_s
@@ -85,8 +88,8 @@ class _Copying:
     def by(self, takers: Sequence[WorkerView]) -> list[Copy]:
         made: list[Copy] = []
         for taker in takers:
-            batch = taker.cap - taker.free
-            for _ in range(taker.free):
+            batch = taker.rows
+            while batch < taker.cap:
                 found = self._worth(taker, batch + 1) if self._left > 0 else None
                 if found is None:
                     break

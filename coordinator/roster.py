@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from coordinator.assignments import Assignments
+from coordinator.fleet_view import WorkerView
 from coordinator.job_run import JobRun
 from coordinator.member import Member
-from coordinator.scheduler import WorkerView, seconds
+from coordinator.picture import worker_view
 from coordinator.work_order import Hands, Wanted
 
 
@@ -30,6 +31,10 @@ class Roster:
             if len(run.backlog)
         ]
 
+    def in_order(self) -> list[JobRun]:
+        """The jobs as they come to their turn."""
+        return sorted(self.runs.values(), key=lambda run: (-run.job.priority, run.job.id))
+
     def hands(self, member: Member) -> Hands:
         """What decides which job a member may work for."""
         jobs = {flight.job for flight in self.assignments.of(member.id)}
@@ -44,7 +49,7 @@ class Roster:
         """Whether a member may be given a row of the job: one that it can hold, as far as is known, or one that
         nobody can, which is answered with figures."""
         run = self.runs[job]
-        longest = self.view(self.members[worker], run).longest_tokens
+        longest = self.members[worker].seen(run.job.spec.model_hash).longest_tokens
         return not longest or run.backlog.fits(longest) or not self.holds_more(run, longest)
 
     def holds_more(self, run: JobRun, longest: int) -> bool:
@@ -52,13 +57,13 @@ class Roster:
         others = (self._longest(member, run) for member in self.members.values() if member.takes_work)
         return any(not other or other > longest for other in others)
 
-    def view(self, member: Member, run: JobRun) -> WorkerView:
-        """A member as the policy sees it when it cuts work of this job."""
-        bare = member.view(0.0, run.job.spec.model_hash)
-        rows = [row for flight in self.assignments.of(member.id) for row in flight.rows.values()]
-        return member.view(seconds(bare, *run.work_of(rows)), run.job.spec.model_hash)
+    def view(self, member: Member, run: JobRun, *, may_take: bool = True) -> WorkerView:
+        """A member as the policy sees it when it decides on this job."""
+        seen = member.seen(run.job.spec.model_hash)
+        burden = self.assignments.burden(member.id)
+        return worker_view(member.id, seen, member.speed, burden, may_take=may_take)
 
     def _longest(self, member: Member, run: JobRun) -> int:
         if run.model in member.refused:
             return 1
-        return member.view(0.0, run.job.spec.model_hash).longest_tokens
+        return member.seen(run.job.spec.model_hash).longest_tokens

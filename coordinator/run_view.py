@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator.fleet_view import seconds
 from coordinator.job_run import JobRun
 from coordinator.records import Counts
 from coordinator.roster import Roster
-from coordinator.scheduler import seconds
 from fleet.job import Task
 
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from coordinator.fleet_view import Cut, Decision, FleetView, PoolView, WorkerView, seconds
 from coordinator.rebalance import rebalance
 
-__all__ = ["Cut", "PoolView", "WorkerView", "cuts", "decide", "seconds"]
-
 #: A worker whose queue is shorter than this many seconds of work is sent more. A result is two seconds old when it
 #: is heard of and a shard takes up to one to arrive.
 REFILL_S = 5.0
@@ -33,10 +31,10 @@ WINDOWS_BYTES = 32 << 20
 
 def decide(view: FleetView) -> list[Decision]:
     """What to do now; the same view gives the same decisions."""
-    made = cuts(view.workers, view.pool)
-    served = {cut.worker for cut in made}
-    hungry = [worker for worker in view.workers if worker.id not in served and worker.queued_s < REFILL_S]
-    return [*made, *rebalance(view, [worker for worker in hungry if not view.pool.fits(worker)])]
+    takers = [worker for worker in view.workers if worker.may_take]
+    made = cuts(takers, view.pool)
+    hungry = [worker for worker in takers if worker.queued_s < REFILL_S and not view.pool.fits(worker)]
+    return [*made, *rebalance(view, hungry)]
 
 
 def cuts(workers: Sequence[WorkerView], pool: PoolView) -> list[Cut]:
@@ -47,8 +45,7 @@ def cuts(workers: Sequence[WorkerView], pool: PoolView) -> list[Cut]:
     fleet_speed = sum(1 / _row_s(worker, pool) for worker in workers)
     made: list[Cut] = []
     for worker in workers:
-        due_s = REFILL_S if worker.rows else HIGH_S / 2  # rows are not told yet
-        if worker.queued_s >= due_s or not pool.fits(worker):
+        if worker.queued_s >= REFILL_S or not pool.fits(worker):
             continue
         row_s = _row_s(worker, pool)
         share = (1 / row_s) / fleet_speed

@@ -1,17 +1,21 @@
-"""Performs what the policy decides: rows out of the pools, into shards, to the workers' queues."""
+"""Performs what the policy decides: rows out of the pools, into shards, to the workers' queues, and from one worker to
+another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from coordinator.assignments import Flight
 from coordinator.dispatch import Dispatch
 from coordinator.faults import Faults
+from coordinator.fleet_view import Copy, Cut, Decision, FleetView, Steal
 from coordinator.job_run import JobRun
 from coordinator.member import Member
+from coordinator.moves import Moves
+from coordinator.picture import row_views, shard_views, weigh
 from coordinator.records import OpenRow
 from coordinator.roster import Roster
-from coordinator.scheduler import cuts
+from coordinator.scheduler import decide
 from coordinator.work_order import offers
 from fleet.messages import Shard
 
@@ -22,33 +26,79 @@ Addressed = tuple[str, Shard]
 class Sender:
     """Sends work, a few times a second."""
 
-    def __init__(self, roster: Roster, faults: Faults, dispatch: Dispatch) -> None:
+    def __init__(self, roster: Roster, faults: Faults, dispatch: Dispatch, tell: Callable[[str], None]) -> None:
         self._roster = roster
         self._faults = faults
         self._dispatch = dispatch
+        self._tell = tell
 
     def send(self) -> bool:
         """Sends the shards that are due; False when none was."""
-        shards = [*self._trials(), *self._work()]
+        moves = Moves()
+        shards = [*self._trials(), *self._work(moves)]
         # All are in flight now: one that does not reach its queue is missed there, and its rows come back.
         for worker, shard in shards:
             self._dispatch.send(worker, shard)
+        for sentence in moves.told({member.id: member.name for member in self._roster.members.values()}):
+            self._tell(sentence)
         return bool(shards)
 
-    def _work(self) -> list[Addressed]:
-        """For each job, in order, the policy's cuts for the workers that are to work for it."""
-        wanted = self._roster.wanted()
-        if not wanted:
-            return []
-        hands = [self._roster.hands(member) for member in self._roster.takers()]
+    def _work(self, moves: Moves) -> list[Addressed]:
+        """For each job, in order, what the policy decides for the workers that are to work for it; those for whom no
+        pool has anything may take from others."""
+        roster = self._roster
+        hands = [roster.hands(member) for member in roster.takers()]
+        offered = offers(roster.wanted(), hands, roster.fits)
+        busy = {worker for workers in offered.values() for worker in workers}
+        idle = [each for each in hands if each.worker not in busy]
         shards: list[Addressed] = []
-        for job, workers in offers(wanted, hands, self._roster.fits).items():
-            run = self._roster.runs[job]
-            members = {worker: self._roster.members[worker] for worker in workers}
-            for cut in cuts([self._roster.view(member, run) for member in members.values()], run.pool()):
-                anyhow = cut.longest is not None and not self._roster.holds_more(run, cut.longest)
-                shards += self._load(run, members[cut.worker], run.take(cut, anyhow=anyhow), exclusive=False)
+        for run in roster.in_order():
+            takers = [each.worker for each in idle if each.may_take(run.model)]
+            takers += offered.get(run.job.id, [])
+            for decision in decide(self._view(run, takers)) if takers else ():
+                shards += self._perform(run, decision, moves)
         return shards
+
+    def _view(self, run: JobRun, takers: Sequence[str]) -> FleetView:
+        roster, assignments = self._roster, self._roster.assignments
+        held = {
+            member.id: [flight for flight in assignments.of(member.id) if flight.job == run.job.id]
+            for member in roster.members.values()
+        }
+        there = [member for member in roster.members.values() if held[member.id] or member.id in takers]
+        workers = [roster.view(member, run, may_take=member.id in takers) for member in there]
+        pool = run.pool()
+        if all(pool.fits(worker) for worker in workers if worker.may_take):
+            return FleetView(workers=workers, pool=pool)
+        seen = {member.id: member.seen(run.job.spec.model_hash) for member in there}
+        return FleetView(
+            workers=workers,
+            pool=pool,
+            shards=[view for id, sight in seen.items() for view in shard_views(held[id], sight)],
+            rows=[view for id, sight in seen.items() for view in row_views(held[id], sight, run.lengths)],
+            copies_left=run.copies_left(),
+        )
+
+    def _perform(self, run: JobRun, decision: Decision, moves: Moves) -> list[Addressed]:
+        members, assignments = self._roster.members, self._roster.assignments
+        match decision:
+            case Cut(worker=worker, longest=longest):
+                anyhow = longest is not None and not self._roster.holds_more(run, longest)
+                return list(self._load(run, members[worker], run.take(decision, anyhow=anyhow)))
+            case Steal(shard=shard, source=source, target=target):
+                if not self._dispatch.take_back(source, shard):
+                    assignments.flights[shard].taken = True
+                    return []
+                rows = assignments.release_shard(shard)
+                moves.stolen(source, target, len(rows))
+                return list(self._load(run, members[target], rows))
+            case Copy(row=row, source=source, target=target):
+                flight = assignments.shard_of(row)
+                if flight is None or assignments.has(target, row):
+                    return []
+                run.copied += 1
+                moves.copied(source, target)
+                return list(self._load(run, members[target], [flight.rows[row]], copy=True))
 
     def _trials(self) -> list[Addressed]:
         """Suspects: each trial for the worker that has fewest of them."""
@@ -66,11 +116,17 @@ class Sender:
     def _trials_with(self, member: Member) -> int:
         return sum(flight.exclusive for flight in self._roster.assignments.of(member.id))
 
-    def _load(self, run: JobRun, member: Member, rows: Sequence[OpenRow], *, exclusive: bool) -> Iterator[Addressed]:
+    def _load(
+        self, run: JobRun, member: Member, rows: Sequence[OpenRow], *, exclusive: bool = False, copy: bool = False
+    ) -> Iterator[Addressed]:
         """The shards of these rows, which are in flight from here on; rows in flight for another job are left to it."""
-        free = [row for row in rows if self._roster.assignments.shard_of(row.id) is None]
+        assignments = self._roster.assignments
+        free = [row for row in rows if copy or assignments.shard_of(row.id) is None]
         for load in run.loads(free, exclusive=exclusive):
             shard = load.named(member.shard_id())
-            flight = Flight(id=shard.id, worker=member.id, job=run.job.id, rows=load.rows, exclusive=exclusive)
-            self._roster.assignments.send(flight)
+            flight = Flight(
+                id=shard.id, worker=member.id, job=run.job.id, rows=load.rows, exclusive=exclusive, copy=copy
+            )
+            weigh(flight, run.lengths, run.computed_share)
+            assignments.send(flight)
             yield member.id, shard

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coordinator.throughput import FIRST_DECODE_TPS, FIRST_PREFILL_TPS
 from fleet.messages import Figures
 
+#: Until an engine has reported: tokens per second of a small machine, so that a first window is modest.
+FIRST_DECODE_TPS = 100.0
+FIRST_PREFILL_TPS = 1000.0
 #: Weights of the past, as time constants: the present speed, and the usual one.
 FAST_S = 60.0
 SLOW_S = 600.0
@@ -15,10 +17,42 @@ SLOW_S = 600.0
 FULL_SHARE = 0.9
 #: ... and the engine was busy for this share of it.
 BUSY_SHARE = 0.5
+#: A batch filled to less than this tells how fast a row is that decodes nearly alone.
+PART_SHARE = 0.5
 #: The present speed under this share of the usual one ...
 THROTTLED_SHARE = 0.75
 #: ... for this long is throttling.
 THROTTLED_S = 60.0
+
+
+class _Window:
+    """What an engine did between two beats."""
+
+    def __init__(self, then: Figures, now: Figures, wall_s: float) -> None:
+        #: counters that went back belong to a new engine: it began from nothing, nobody knows when
+        self.is_anew = now.steps < then.steps or now.prompt_tokens < then.prompt_tokens
+        self.wall_s = wall_s
+        self.output_tokens = now.output_tokens - then.output_tokens
+        self.prompt_tokens = now.prompt_tokens - then.prompt_tokens
+        self.decode_s = now.decode_s - then.decode_s
+        self.prefill_s = now.prefill_s - then.prefill_s
+        self.steps = now.steps - then.steps
+        self.rows = now.step_rows - then.step_rows
+        self.cap = now.step_cap - then.step_cap
+        self.busy_s = self.decode_s + self.prefill_s
+
+    def is_full(self, *, waited: bool) -> bool:
+        """Whether it tells the speed. An encoder has no steps: it is as fast as it is whenever it works."""
+        if self.is_anew or self.wall_s <= 0 or self.busy_s <= 0:
+            return False
+        if not self.steps:
+            return self.prompt_tokens > 0
+        return self.busy_s >= BUSY_SHARE * self.wall_s and (waited or self.rows >= FULL_SHARE * self.cap)
+
+    @property
+    def stretch(self) -> float:
+        """Seconds of wall time for each at work: what an engine does between its steps is part of its speed."""
+        return max(self.wall_s / self.busy_s, 1.0) if self.steps else 1.0
 
 
 @dataclass(slots=True)
@@ -31,12 +65,12 @@ class _Rates:
     prompt_tokens: float = 0.0
     prefill_s: float = 0.0
 
-    def add(self, output_tokens: float, decode_s: float, prompt_tokens: float, prefill_s: float) -> None:
-        keep = math.exp(-(decode_s + prefill_s) / self.constant_s)
-        self.output_tokens = self.output_tokens * keep + output_tokens
-        self.decode_s = self.decode_s * keep + decode_s
-        self.prompt_tokens = self.prompt_tokens * keep + prompt_tokens
-        self.prefill_s = self.prefill_s * keep + prefill_s
+    def add(self, window: _Window) -> None:
+        keep, stretch = math.exp(-window.wall_s / self.constant_s), window.stretch
+        self.output_tokens = self.output_tokens * keep + window.output_tokens
+        self.decode_s = self.decode_s * keep + window.decode_s * stretch
+        self.prompt_tokens = self.prompt_tokens * keep + window.prompt_tokens
+        self.prefill_s = self.prefill_s * keep + window.prefill_s * stretch
 
     @property
     def decode_tps(self) -> float:
@@ -46,15 +80,21 @@ class _Rates:
     def prefill_tps(self) -> float:
         return self.prompt_tokens / self.prefill_s if self.prompt_tokens and self.prefill_s else 0.0
 
+    def seconds(self, output_tokens: float, prompt_tokens: float) -> float:
+        """For this work, at these rates; what has no rate takes no time."""
+        decode_s = output_tokens / self.decode_tps if self.decode_tps else 0.0
+        return decode_s + (prompt_tokens / self.prefill_tps if self.prefill_tps else 0.0)
+
 
 class Speed:
-    """One worker's speed; counters that went back belong to a new engine."""
+    """One worker's speed with one model."""
 
     def __init__(self) -> None:
         self._fast = _Rates(FAST_S)
         self._slow = _Rates(SLOW_S)
         self._last = Figures()
         self._last_s: float | None = None
+        self._waited = self._steady = False
         self._slow_for_s = 0.0
         #: new tokens per second of a row that decodes alone, 0 while not known
         self.solo_tps = 0.0
@@ -72,39 +112,30 @@ class Speed:
         return self._fast.prefill_tps or FIRST_PREFILL_TPS
 
     @property
+    def pace(self) -> float:
+        """The present speed over the usual one, for work as it has been of late."""
+        work = self._fast.output_tokens, self._fast.prompt_tokens
+        now_s = self._fast.seconds(*work)
+        return self._slow.seconds(*work) / now_s if now_s else 1.0
+
+    @property
     def throttled(self) -> bool:
         """Whether it has been slower than itself for a while."""
         return self._slow_for_s >= THROTTLED_S
 
-    def report(self, figures: Figures, now_s: float) -> None:
-        """Takes an engine's counters."""
-        last, last_s = self._last, self._last_s
-        self._last, self._last_s = figures, now_s
-        if last_s is None or figures.steps < last.steps or figures.prompt_tokens < last.prompt_tokens:
-            return
-        decode_s, prefill_s = figures.decode_s - last.decode_s, figures.prefill_s - last.prefill_s
-        busy_s, wall_s = decode_s + prefill_s, now_s - last_s
-        rows, cap = figures.step_rows - last.step_rows, figures.step_cap - last.step_cap
-        if not busy_s or not cap or busy_s < BUSY_SHARE * wall_s:
-            return
-        if rows < FULL_SHARE * cap:
-            self._partly(figures.steps - last.steps, rows / cap, decode_s)
-            return
-        # Wall time: what the engine does between its steps is part of its speed.
-        stretch = max(wall_s / busy_s, 1.0)
-        window = (
-            float(figures.output_tokens - last.output_tokens),
-            decode_s * stretch,
-            float(figures.prompt_tokens - last.prompt_tokens),
-            prefill_s * stretch,
-        )
-        self._fast.add(*window)
-        self._slow.add(*window)
-        self.reports += 1
-        slow = self._fast.decode_tps < THROTTLED_SHARE * self._slow.decode_tps
-        self._slow_for_s = self._slow_for_s + busy_s if slow else 0.0
+    def report(self, figures: Figures, now_s: float, *, waits: bool = False, steady: bool = True) -> None:
+        """Takes an engine's counters. `waits`: rows wait for a place, so the batch is as full as admission lets it
+        be; `steady`: it does nothing but work."""
+        window = _Window(self._last, figures, 0.0 if self._last_s is None else now_s - self._last_s)
+        full = steady and self._steady and window.is_full(waited=waits and self._waited)
+        self._last, self._last_s, self._waited, self._steady = figures, now_s, waits, steady
+        if full:
+            self._learn(window)
+        elif not window.is_anew and window.decode_s > 0 and window.rows < PART_SHARE * window.cap:
+            self.solo_tps = max(self.solo_tps, window.steps / window.decode_s)
 
-    def _partly(self, steps: int, share: float, decode_s: float) -> None:
-        """A window of a batch that was not full: the fewer rows, the nearer its steps are to those of a row alone."""
-        if share < 0.5 and decode_s:
-            self.solo_tps = max(self.solo_tps, steps / decode_s)
+    def _learn(self, window: _Window) -> None:
+        self._fast.add(window)
+        self._slow.add(window)
+        self.reports += 1
+        self._slow_for_s = self._slow_for_s + window.wall_s if self.pace < THROTTLED_SHARE else 0.0

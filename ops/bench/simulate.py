@@ -92,7 +92,9 @@ def main() -> int:
     args = _arguments()
     lines: list[Line] = []
     drawn: dict[str, tuple[Line, Outcome]] = {}
-    print(f"{'scenario':10} {'policy':28} {'median':>7} {'worst':>7} {'bound s':>8} {'copies':>7} {'steals':>7} {'wall s':>7}")
+    print(
+        f"{'scenario':10} {'policy':28} {'median':>7} {'worst':>7} {'bound s':>8} {'copies':>7} {'steals':>7} {'wall s':>7}"
+    )
     for scenario in args.scenario:
         for policy in args.policy:
             some = []

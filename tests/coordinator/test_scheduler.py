@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from coordinator.scheduler import SHARD_S, WINDOWS_BYTES, PoolView, WorkerView, cuts, seconds
+from coordinator.fleet_view import PoolView, WorkerView, seconds
+from coordinator.scheduler import SHARD_S, WINDOWS_BYTES, cuts
 
 SLOW = WorkerView(
     id="slow", cap=8, longest_tokens=2048, decode_tps=50.0, prefill_tps=500.0, reports=9, outstanding_s=0.0

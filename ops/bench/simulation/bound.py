@@ -17,36 +17,44 @@ from ops.bench.simulation.workload import Workload
 
 #: `T*` is found to within this share.
 EXACT = 1e-6
+#: The order of rows is cut into this many pieces of equal rows each.
+PIECES = 1000
 
 
 def bound_s(workload: Workload, profiles: Sequence[Profile], fates: Sequence[Fate]) -> float:
     """`max(T*, longest row on the fastest machine)`."""
     solo = max(profile.row_tps[1] for profile in profiles)
     longest_s = float(workload.answers.max()) / solo
+    fits = _Division(workload, profiles, fates).fits
     low, high = 0.0, 1.0
-    while not _fits(workload, profiles, fates, high):
+    while not fits(high):
         low, high = high, 2 * high
     while high - low > EXACT * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if _fits(workload, profiles, fates, middle) else (middle, high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
     return max(high, longest_s)
 
 
-def _fits(workload: Workload, profiles: Sequence[Profile], fates: Sequence[Fate], time_s: float) -> bool:
-    ratio = workload.prompts / workload.answers
-    order = np.argsort(-ratio)
-    prompts = np.concatenate([[0.0], np.cumsum(workload.prompts[order], dtype=float)])
-    answers = np.concatenate([[0.0], np.cumsum(workload.answers[order], dtype=float)])
-    rows = np.arange(len(prompts), dtype=float)
-    done = 0.0
-    by_prompts = sorted(zip(profiles, fates, strict=True), key=lambda pair: -pair[0].prefill_tps / pair[0].decode_tps)
-    for profile, fate in by_prompts:
-        cost = answers / profile.decode_tps + prompts / profile.prefill_tps
-        start_s = float(np.interp(done, rows, cost))
-        done = float(np.interp(start_s + work_s(fate, time_s), cost, rows))
-        if done >= rows[-1]:
-            return True
-    return False
+class _Division:
+    """Rows and machines, each in the order of how much prompts weigh with them."""
+
+    def __init__(self, workload: Workload, profiles: Sequence[Profile], fates: Sequence[Fate]) -> None:
+        order = np.argsort(-(workload.prompts / workload.answers))
+        pieces = np.linspace(0, len(order), PIECES + 1).astype(np.int64)
+        self._places = pieces.astype(float)
+        self._prompts = np.concatenate([[0.0], np.cumsum(workload.prompts[order], dtype=float)])[pieces]
+        self._answers = np.concatenate([[0.0], np.cumsum(workload.answers[order], dtype=float)])[pieces]
+        pairs = zip(profiles, fates, strict=True)
+        self._machines = sorted(pairs, key=lambda pair: -pair[0].prefill_tps / pair[0].decode_tps)
+
+    def fits(self, time_s: float) -> bool:
+        """Whether all rows find a place within a time."""
+        done = 0.0
+        for profile, fate in self._machines:
+            cost_s = self._answers / profile.decode_tps + self._prompts / profile.prefill_tps
+            start_s = float(np.interp(done, self._places, cost_s))
+            done = float(np.interp(start_s + work_s(fate, time_s), cost_s, self._places))
+        return done >= self._places[-1]
 
 
 def work_s(fate: Fate, until_s: float) -> float:

@@ -49,18 +49,20 @@ class Ours:
         losers: dict[str, list[int]] = {}
         for row, tokens in rows:
             self._lengths.ended(self._prompts[row], tokens)
-            for holder in self._assignments.recorded(row):
-                if holder != worker:
-                    losers.setdefault(holder, []).append(row)
+            for flight in self._assignments.recorded(row):
+                if flight.worker != worker:
+                    losers.setdefault(flight.worker, []).append(row)
         for loser, lost in losers.items():
             self._simulation.cancel(loser, lost)
 
     def beat(self, worker: str, machine: Machine, figures: Figures, now_s: float) -> None:
+        self._speeds[worker].report(figures, now_s, waits=machine.held > 0)
+        if len(self._backlog) > len(self._assignments):
+            return  # what a beat holds besides is not looked at before the end
         cap, longest = self._limits[worker]
         queued = {parcel.id for parcel in machine.queue}
         held = frozenset(flight.id for flight in self._assignments.of(worker) if flight.id not in queued)
         self._seen[worker] = Seen(cap=cap, longest_tokens=longest, shards=held, running=machine.running())
-        self._speeds[worker].report(figures, now_s)
 
     def lost(self, worker: str) -> None:
         del self._seen[worker], self._speeds[worker]
@@ -96,9 +98,7 @@ class Ours:
 
     def _view(self) -> FleetView:
         assignments = self._assignments
-        workers = [
-            worker_view(id, seen, self._speeds[id], assignments.of(id)) for id, seen in self._seen.items()
-        ]
+        workers = [worker_view(id, seen, self._speeds[id], assignments.burden(id)) for id, seen in self._seen.items()]
         pool = pool_view(self._backlog, self._lengths)
         if all(pool.fits(worker) for worker in workers):
             return FleetView(workers=workers, pool=pool)
@@ -107,9 +107,7 @@ class Ours:
             pool=pool,
             shards=[view for id, seen in self._seen.items() for view in shard_views(assignments.of(id), seen)],
             rows=[
-                view
-                for id, seen in self._seen.items()
-                for view in row_views(assignments.of(id), seen, self._lengths)
+                view for id, seen in self._seen.items() for view in row_views(assignments.of(id), seen, self._lengths)
             ],
-            copies_left=max(4, len(self._prompts) // 50) - assignments.copied(),
+            copies_left=max(4, len(self._prompts) // 50) - self._simulation.outcome.copies,
         )

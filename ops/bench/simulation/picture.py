@@ -15,7 +15,9 @@ import numpy as np
 COLUMNS, WORKERS = 2, 40
 
 
-def draw(title: str, runs: Mapping[str, tuple[float, float, Mapping[str, list[tuple[float, float]]]]], path: Path) -> None:
+def draw(
+    title: str, runs: Mapping[str, tuple[float, float, Mapping[str, list[tuple[float, float]]]]], path: Path
+) -> None:
     """`runs`: policy -> (makespan, bound, worker -> (seconds, share of the batch in use from then on))."""
     rows = -(-len(runs) // COLUMNS)
     figure, axes = plt.subplots(rows, COLUMNS, figsize=(7 * COLUMNS, 2.6 * rows), squeeze=False)
