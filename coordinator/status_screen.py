@@ -25,6 +25,8 @@ AWAY = frozenset({MacState.PRESENT, MacState.LOST, MacState.KICKED})
 #: Lines of events that even a full screen keeps, and of jobs where Macs have too little room.
 EVENT_LINES = 3
 JOB_LINES = 6
+#: Events told where nothing else bounds them.
+PRINTED_EVENTS = 10
 _ENDLESS = 1_000_000
 _HOUR_S = 3600
 _UNITS = ((24 * _HOUR_S, "d"), (_HOUR_S, "h"), (60, "min"), (1, "s"))
@@ -41,6 +43,8 @@ _STYLES = {
     MacState.KICKED: "red",
 }
 _JOB_STYLES = {"running": "green", "reading": "cyan", "writing": "cyan", "failed": "red", "cancelled": "yellow"}
+#: Where not all have room, those that are worked on come first.
+_JOB_ORDER = {state: at for at, state in enumerate(("running", "writing", "reading", "queued", "failed"))}
 _PLAIN, _FAINT, _HEAD = "", "dim", "bold"
 
 
@@ -69,7 +73,7 @@ def lines(
     made = [
         *top,
         ("", _PLAIN),
-        *_section(job_columns(snapshot, tariff), _job_styles(snapshot), room.jobs, width, _more_jobs(snapshot)),
+        *_jobs(snapshot.jobs, cost_per_million(snapshot, tariff), room.jobs, width),
         ("", _PLAIN),
         *_macs(snapshot.macs, room.macs, width),
         *_events(snapshot, room.events),
@@ -85,7 +89,8 @@ class _Room:
 
     def __init__(self, snapshot: FleetSnapshot, height: int | None, top: int) -> None:
         jobs, macs = len(snapshot.jobs) or 1, len(snapshot.macs) or 1
-        events = 1 + len(snapshot.events) if snapshot.events else 0  # a blank line above them
+        shown = len(snapshot.events) if height is not None else min(len(snapshot.events), PRINTED_EVENTS)
+        events = 1 + shown if shown else 0  # a blank line above them
         kept = min(events, 1 + EVENT_LINES)
         heads = bool(snapshot.jobs) + bool(snapshot.macs)
         free = _ENDLESS if height is None else height - top - 2 - heads
@@ -135,10 +140,19 @@ def _joined(cells: Sequence[str]) -> str:
 # -- jobs ------------------------------------------------------------------------------------------
 
 
-def job_columns(snapshot: FleetSnapshot, tariff: Tariff | None) -> list[Column]:
-    """A line for each job."""
-    jobs = snapshot.jobs
+def _jobs(jobs: Sequence[JobLine], cost: float | None, room: int, width: int) -> Iterator[tuple[str, str]]:
+    ordered = list(jobs)
+    if room < len(jobs):
+        ordered.sort(key=lambda job: _JOB_ORDER.get(job.state, len(_JOB_ORDER)))
+    rest = ordered[max(room - 1, 0) :]
+    more = f"{MORE} {counted(len(rest), 'more job')}: {_tally(Counter(job.state for job in rest))}"
+    more = more if jobs else "no jobs: `fleet submit` gives the fleet one"
+    styles = [_JOB_STYLES.get(job.state, _PLAIN) for job in ordered]
+    yield from _section(job_columns(ordered, cost), styles, room, width, more)
 
+
+def job_columns(jobs: Sequence[JobLine], cost: float | None) -> list[Column]:
+    """A line for each job; `cost` is that of a million new tokens, the same in whichever job."""
     return [
         _column("JOB", [str(job.id) for job in jobs]),
         _column("TASK", [job.task for job in jobs], 5, right=False),
@@ -150,22 +164,10 @@ def job_columns(snapshot: FleetSnapshot, tariff: Tariff | None) -> list[Column]:
         _column("TOK/S", [_against(job.output_tps, job.planned_tps) for job in jobs], 2),
         _column("PAD", [f"{job.padding_share:.0%}" if job.padding_share else "" for job in jobs], 7),
         _column("LEFT", [left(job.eta_s) for job in jobs], 1),
-        _column("COST/1M", _costs(snapshot, tariff), 3),
+        _column("COST/1M", [money(cost) if cost is not None and job.output_tps else "" for job in jobs], 3),
         _column("MODEL", [_short(job.model) for job in jobs], 8, right=False, least=8),
         _column("PRIORITY", [str(job.priority) if job.priority else "" for job in jobs], 9),
     ]
-
-
-def _job_styles(snapshot: FleetSnapshot) -> list[str]:
-    return [_JOB_STYLES.get(job.state, _PLAIN) for job in snapshot.jobs]
-
-
-def _more_jobs(snapshot: FleetSnapshot) -> str:
-    jobs = snapshot.jobs
-    if not jobs:
-        return "no jobs: `fleet submit` gives the fleet one"
-    states = Counter(job.state for job in jobs)
-    return f"{MORE} more jobs, of all {len(jobs):,}: {_tally(states)}"
 
 
 def _done(job: JobLine) -> str:
@@ -189,16 +191,11 @@ def left(eta_s: tuple[float, float] | None) -> str:
 
 
 def cost_per_million(snapshot: FleetSnapshot, tariff: Tariff | None) -> float | None:
-    """A token costs the same in whichever job: what all Macs at work draw, over what they make."""
+    """Money for a million new tokens: what all Macs at work draw, over what they make. None when not known."""
     working = [mac for mac in snapshot.macs if mac.state in AT_WORK]
     if tariff is None:
         return None
     return tariff.cost_per_million([mac.name for mac in working], sum(mac.output_tps for mac in working))
-
-
-def _costs(snapshot: FleetSnapshot, tariff: Tariff | None) -> list[str]:
-    cost = cost_per_million(snapshot, tariff)
-    return ["" if cost is None or not job.output_tps else money(cost) for job in snapshot.jobs]
 
 
 # -- Macs ------------------------------------------------------------------------------------------

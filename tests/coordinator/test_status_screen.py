@@ -77,6 +77,18 @@ def test_of_thirty_macs_those_in_trouble_come_first_and_the_rest_is_counted() ->
     assert "12 working" in rest
 
 
+def test_of_many_jobs_those_at_work_come_first_and_the_rest_is_counted() -> None:
+    jobs = tuple(replace(job, state="finished") for job in fleet(0, 19).jobs)
+    running = replace(jobs[0], id=20, state="running")
+    text = shown(replace(EMPTY, jobs=(*jobs, running), macs=fleet(8).macs), 80, 24)
+    assert line_of("20", text)
+    assert [line for line in text if "more job" in line] == ["… 10 more jobs: 10 finished"]
+
+
+def test_where_nothing_bounds_the_lines_only_late_events_are_told() -> None:
+    assert sum(" ago  " in line for line in shown(fleet(1, 1, events=300))) == 10
+
+
 def test_a_fleet_without_jobs_and_macs_says_how_to_get_them() -> None:
     text = shown(EMPTY)
     assert text[0] == "fleet on studio  0 Macs, 0 at work"
