@@ -1,7 +1,7 @@
 """Which jobs were ordered as batches, and what was said with the order: a small file each in the state folder.
 
-batches/<job>.json            the record
-batches/<random>/output.jsonl what the job wrote when it ended, its failed requests beside it
+batches/<job>.json        the record
+batches/<random>/output.* what the job wrote when it ended, its failed requests beside it
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Batches:
         self._root = state.root / "batches"
 
     def new_output(self) -> str:
-        """A path that no other job writes."""
+        """A path that no other job writes, without its ending."""
         folder = self._root / secrets.token_hex(12)
         try:
             folder.mkdir(parents=True, mode=0o700)
         except OSError as error:
             raise StorageError(f"no output can be written to {self._root} ({error.strerror})") from error
-        return str(folder / "output.jsonl")
+        return str(folder / "output")
 
     def drop_output(self, output: str) -> None:
         """Takes back a path that no job will write."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import IO
 
 from coordinator.bundle import STREAM, unpack
 from coordinator.draft import draft
+from coordinator.failures import Failure, Failures
 from coordinator.fleet_client import FleetClient
+from coordinator.records import Source
 from coordinator.results import STDOUT, ResultCounts, drop_errors, errors_file
 
 #: Endings that are written by the coordinator; any other is JSONL.
@@ -37,6 +40,19 @@ def fetch(client: FleetClient, job: int, output: str, stdout: IO[bytes] | None =
     elif str(errors_file(output)) not in kept:
         drop_errors(output)
     return ResultCounts(**counts)
+
+
+def failures_in(output: str) -> tuple[Failure, ...]:
+    """The failed requests listed beside `output`, by kind."""
+    found = Failures()
+    listed = errors_file(output)
+    if listed.exists():
+        with listed.open(encoding="utf-8") as lines:
+            for line in map(json.loads, lines):
+                error = line["error"]
+                why = error["message"] if isinstance(error, dict) else error
+                found.add(why, line.get("custom_id", line.get("id")), Source(file=line["source"], line=0))
+    return found.kinds()
 
 
 def _form(output: str) -> str:

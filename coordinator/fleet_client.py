@@ -143,7 +143,10 @@ def _told(blocks: Iterable[bytes], on_bytes: Callable[[int], None]) -> Iterator[
 def _value(reply: httpx.Response) -> Any:
     """The JSON of an answer; the error that it tells of."""
     if not reply.is_error:
-        return reply.json()
+        try:
+            return reply.json()
+        except ValueError as error:
+            raise FleetError("the coordinator's answer is not JSON: is that an mlx-fleet?") from error
     try:
         message = str(reply.json()["error"]["message"])
     except (ValueError, LookupError, TypeError):
@@ -163,5 +166,3 @@ def _translated() -> Iterator[None]:
         raise NoCoordinatorError(
             f"the coordinator does not answer ({type(error).__name__}): is `fleet up` running there?"
         ) from error
-    except ValueError as error:
-        raise FleetError("the coordinator's answer is not JSON: is that an mlx-fleet?") from error

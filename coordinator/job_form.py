@@ -18,7 +18,9 @@ from fleet.job import Task
 
 PREFIX = "fleet_"
 #: Names beside the fields of IntakeOptions.
-PRIORITY, FRESH, MORE_INPUTS = "priority", "fresh", "more_inputs"
+PRIORITY, FRESH, MORE_INPUTS, FORM = "priority", "fresh", "more_inputs", "form"
+#: What the coordinator writes a job's output as, by its ending.
+FORMS = ("jsonl", "parquet", "npy")
 #: What OpenAI allows for a value; ours may be longer, since a prompt template is.
 VALUE_CHARS = 512
 OWN_VALUE_CHARS = 64 << 10
@@ -39,6 +41,8 @@ class JobForm:
     fresh: bool = False
     #: ids of uploads that are read after the first one
     more_inputs: tuple[str, ...] = ()
+    #: one of FORMS
+    form: str = FORMS[0]
 
 
 class FieldError(UsageError):
@@ -60,6 +64,7 @@ def write_form(form: JobForm) -> dict[str, str]:
     said |= {PRIORITY: form.priority} if form.priority else {}
     said |= {FRESH: form.fresh} if form.fresh else {}
     said |= {MORE_INPUTS: ",".join(form.more_inputs)} if form.more_inputs else {}
+    said |= {FORM: form.form} if form.form != FORMS[0] else {}
     return {f"{PREFIX}{name}": value if isinstance(value, str) else json.dumps(value) for name, value in said.items()}
 
 
@@ -85,6 +90,7 @@ def read_form(metadata: Mapping[str, str], *, task: Task, model: str | None) -> 
         priority=said.pop(PRIORITY, 0),
         fresh=said.pop(FRESH, False),
         more_inputs=said.pop(MORE_INPUTS, ()),
+        form=said.pop(FORM, FORMS[0]),
     )
     return replace(form, options=replace(form.options, **said))
 
@@ -107,7 +113,7 @@ def _readers() -> dict[str, Callable[[str], Any]]:
     """How each option is read, by its name without the prefix."""
     hints = get_type_hints(IntakeOptions)
     kinds = {field.name: _reader(field.name, hints[field.name]) for field in fields(IntakeOptions)}
-    own = {PRIORITY: _priority, FRESH: _truth, MORE_INPUTS: _ids}
+    own = {PRIORITY: _priority, FRESH: _truth, MORE_INPUTS: _ids, FORM: _form}
     return {name: kind for name, kind in kinds.items() if name not in _NOT_GIVEN} | own
 
 
@@ -174,6 +180,12 @@ def _texts(text: str) -> tuple[str, ...]:
 
 def _labels(text: str) -> tuple[str, ...]:
     return _texts(text) if text.startswith("[") else tuple(label.strip() for label in text.split(","))
+
+
+def _form(text: str) -> str:
+    if text not in FORMS:
+        raise ValueError(f"found {text[:40]!r}, expected {' or '.join(FORMS)}")
+    return text
 
 
 def _ids(text: str) -> tuple[str, ...]:

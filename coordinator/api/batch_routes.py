@@ -62,7 +62,7 @@ class BatchRoutes:
             completion_window=wanted.completion_window,
             metadata=wanted.metadata,
             model=ordered.options.model,
-            output=output,
+            output=ordered.output,
             created=time.time(),
         )
         self._batches.keep(record)

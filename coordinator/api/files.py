@@ -149,19 +149,19 @@ def _outputs(record: BatchRecord, jobs: Mapping[int, JobSeen]) -> list[FileLine]
     if job is None or job.state not in OVER:
         return []
     found = [
-        (output_id(record.job), record.output, "output"),
-        (errors_id(record.job), record.errors, "errors"),
+        (output_id(record.job), record.output, f"output{Path(record.output).suffix}"),
+        (errors_id(record.job), record.errors, "errors.jsonl"),
     ]
     return [
         FileLine(
             id=id,
-            filename=f"batch_{record.job}_{kind}.jsonl",
+            filename=f"batch_{record.job}_{name}",
             size_bytes=about.st_size,
             created=about.st_mtime,
             purpose=OUTPUT_PURPOSE,
             path=Path(path),
         )
-        for id, path, kind in found
+        for id, path, name in found
         if (about := written(path))
     ]
 

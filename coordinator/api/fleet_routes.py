@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from coordinator import bundle
+from coordinator import bundle, job_form
 from coordinator.api.access import Access
 from coordinator.api.replies import ApiError, body_of, missing, wrong
 from coordinator.bundle import DRAFTS, STREAM
@@ -25,7 +25,7 @@ from fleet import token
 from fleet.config import StateDir
 
 #: Endings of the outputs that answers can be had as.
-FORMS = ("jsonl", "parquet", "npy", STREAM)
+FORMS = (*job_form.FORMS, STREAM)
 
 
 class FleetRoutes:

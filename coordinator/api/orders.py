@@ -63,7 +63,7 @@ class Wanted:
 
 
 def order(wanted: Wanted, uploads: Uploads, state: StateDir, output: str) -> Order:
-    """The order, without its output made; ApiError or an error of ours for what can be found wrong now."""
+    """The order, its `output` with an ending; ApiError or an error of ours for what can be found wrong now."""
     first = _path(uploads, wanted.input_file_id, "input_file_id")
     line = first_line(first)
     url = line.get("url")
@@ -77,7 +77,7 @@ def order(wanted: Wanted, uploads: Uploads, state: StateDir, output: str) -> Ord
     return Order(
         options=form.options,
         inputs=tuple(map(str, inputs)),
-        output=output,
+        output=f"{output}.{form.form}",
         priority=form.priority,
         fresh=form.fresh,
     )

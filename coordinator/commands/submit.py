@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +84,13 @@ def _submit(client: FleetClient, args: argparse.Namespace) -> Any:
         for name in args.inputs:
             with UploadBar(parcel(name), quiet=args.json) as bar:
                 ids.append(client.upload(bar.parcel, bar.sent))
-        form = JobForm(options=options, priority=args.priority, fresh=args.fresh, more_inputs=tuple(ids[1:]))
+        form = JobForm(
+            options=options,
+            priority=args.priority,
+            fresh=args.fresh,
+            more_inputs=tuple(ids[1:]),
+            form="npy" if options.task is Task.EMBED else "jsonl",  # as text, vectors take far more disk
+        )
         batch = client.post(
             "/v1/batches",
             {
@@ -132,15 +138,25 @@ def _wait(client: FleetClient, args: argparse.Namespace, job: int) -> Exit:
         raise InterruptedRunError(
             f"job {job} goes on without you; `fleet watch {job}` follows it, `fleet cancel {job}` ends it"
         ) from error
+    _tell(args, last)
+    return outcome(last)
+
+
+def _tell(args: argparse.Namespace, job: Mapping[str, Any]) -> None:
+    """How the job ended: on stderr where the answers themselves go to stdout."""
+    from coordinator import failures
+    from coordinator.fetching import failures_in
+
     told = sys.stderr if args.output == "-" else sys.stdout
     if args.json:
-        print(json.dumps({**last, "written": args.output}), file=told)
-    else:
-        where = args.output or f"`fleet results {job} -o OUT` writes them"
-        print(
-            f"job {job}: {last['done']:,} of {last['requests']:,} done, {last['failed']:,} failed; {where}", file=told
-        )
-    return outcome(last)
+        print(json.dumps({**job, "written": args.output}), file=told)
+        return
+    ended = f"{job['done']:,} of {job['requests']:,} done, {job['failed']:,} failed"
+    where = args.output or f"`fleet results {job['id']} -o OUT` writes the answers"
+    print(f"job {job['id']}: {ended}; {where}", file=told)
+    if args.output and args.output != "-":
+        for line in failures.lines(failures_in(args.output)):
+            print(line, file=told)
 
 
 def _say(text: str, *, quiet: bool = False) -> None:

@@ -54,7 +54,8 @@ def test_an_option_comes_back_as_it_was_said(name: str) -> None:
 
 
 def test_a_whole_form_comes_back() -> None:
-    form = JobForm(options=IntakeOptions(**OTHER), priority=-2, fresh=True, more_inputs=("file-a", "file-b"))
+    options, ids = IntakeOptions(**OTHER), ("file-a", "file-b")
+    form = JobForm(options=options, priority=-2, fresh=True, more_inputs=ids, form="npy")
     assert read_form(write_form(form), task=Task.GENERATE, model=None) == form
 
 
@@ -83,6 +84,7 @@ def test_labels_may_stand_with_commas_between() -> None:
         ("fleet_labels", "[broken", "expected a text or a JSON list of texts"),
         ("fleet_priority", "1001", "expected a whole number from -1000 to 1000"),
         ("fleet_task", "dance", "expected generate or"),
+        ("fleet_form", "exe", "found 'exe', expected jsonl or parquet or npy"),
     ],
 )
 def test_what_cannot_be_names_its_field(field: str, text: str, message: str) -> None:

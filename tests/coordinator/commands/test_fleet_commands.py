@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from coordinator import following
+from coordinator.fleet_client import FleetClient
+from coordinator.parcels import Parcel
 from fleet import token
 from fleet.address import Address
 from fleet.cli import main
@@ -83,7 +85,9 @@ def test_submitting_prints_the_id_alone_and_the_job_can_be_followed(
     assert (seen[-1]["state"], seen[-1]["done"], seen[-1]["priority"]) == ("finished", 1, 5)
 
 
-def test_a_folder_keeps_its_names_and_a_text_that_is_none_fails_alone(home: Path, model: Path, tmp_path: Path) -> None:
+def test_a_folder_keeps_its_names_and_a_text_that_is_none_fails_alone(
+    home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     papers, out = tmp_path / "papers", tmp_path / "out.jsonl"
     (papers / "deep").mkdir(parents=True)
     (papers / "a.txt").write_text("first")
@@ -94,6 +98,7 @@ def test_a_folder_keeps_its_names_and_a_text_that_is_none_fails_alone(home: Path
     assert [line["id"] for line in lines] == ["a.txt", "b.txt", "deep/c.md"]
     assert lines[1]["unreadable"].startswith("not UTF-8: found byte 0xE9")
     assert [line["id"] for line in read_lines(Path(f"{out}.errors.jsonl"))] == ["b.txt"]
+    assert "1 x text: found null, expected a text (first: b.txt" in capsys.readouterr().out
 
 
 def test_several_inputs_and_standard_input_are_read_one_after_another(
@@ -245,3 +250,19 @@ def test_clean_also_forgets_what_was_sent_for_a_job(fleet: ApiFleet, home: Path,
     assert run(fleet.state.root, "clean", "1") == 0
     assert [path.name for path in (fleet.state.root / "uploads").rglob("*.jsonl")] == ["b.jsonl"]
     assert sorted(path.name for path in (fleet.state.root / "batches").rglob("*.json*")) == ["2.json", "output.jsonl"]
+
+
+def test_a_submission_broken_off_takes_back_what_it_sent(
+    fleet: ApiFleet, home: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (write_prompts(tmp_path / name, ["one"]) for name in ("a.jsonl", "b.jsonl"))
+    sent = FleetClient.upload
+
+    def upload(client: FleetClient, parcel: Parcel, on_bytes: Callable[[int], None]) -> str:
+        if parcel.name == "b.jsonl":
+            raise KeyboardInterrupt
+        return sent(client, parcel, on_bytes)
+
+    monkeypatch.setattr(FleetClient, "upload", upload)
+    assert run(home, "submit", "generate", first, second, "-m", model) == 130
+    assert list((fleet.state.root / "uploads").iterdir()) == []
