@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fleet.messages import Crashed, Finished, Returned, RowResult
 
-#: Results in one stream entry, and the text in it, at most.
+#: Results in one stream entry, and the text and vectors in it, at most.
 MAX_ROWS = 256
 MAX_TEXT_BYTES = 1 << 20
 #: Reports kept at most before the worker takes no more work.
@@ -120,4 +120,4 @@ def parse(entry_id: str) -> tuple[int, int]:
 
 
 def _text_bytes(report: Report) -> int:
-    return len(report.text.encode()) if isinstance(report, RowResult) else 0
+    return len(report.text.encode()) + len(report.vector) if isinstance(report, RowResult) else 0

@@ -1,5 +1,7 @@
 """Reports on their way: unsent, sent, taken."""
 
+from dataclasses import replace
+
 import pytest
 
 from fleet.job import Finish
@@ -31,6 +33,13 @@ def test_results_share_a_letter_and_keep_their_order_around_others():
     letters = send_all(outbox, "e")
     assert letters == [Finished(rows=(result(1), result(2))), crash, Finished(rows=(result(3),))]
     assert outbox.draft() is None
+
+
+def test_vectors_count_like_text(monkeypatch):
+    monkeypatch.setattr(module, "MAX_TEXT_BYTES", 10)
+    outbox = Outbox()
+    outbox.put([replace(result(row, ""), vector=b"12345678") for row in (1, 2)])
+    assert [rows(letter) for letter in send_all(outbox, "e")] == [[1], [2]]
 
 
 def test_a_draft_stays_until_it_is_sent():
