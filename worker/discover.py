@@ -30,6 +30,8 @@ from fleet.presence import (
 
 #: A worker's port is never called, but a DNS-SD service has one: "discard".
 _NO_PORT = 9
+#: How long others may still answer once the one that is meant has, seconds: an impostor may be the quickest.
+_MORE_S = 0.25
 
 
 class LocalNetworkError(FleetError):
@@ -51,7 +53,7 @@ class Found:
 
 
 def find(fingerprint: bytes | None = None, timeout_s: float = 3.0) -> list[Found]:
-    """Coordinators on the local network: at once the one of `fingerprint`, or all that answer in `timeout_s`.
+    """Coordinators on the local network: soon those of `fingerprint`, or all that answer in `timeout_s`.
 
     Empty when none answers or multicast does not come through. LocalNetworkError when macOS forbids it.
     """
@@ -167,6 +169,7 @@ async def _find(wanted: str, timeout_s: float) -> list[Found]:
                 while not (wanted and any(each.fingerprint == wanted for each in found.values())):
                     await heard.wait()
                     heard.clear()
+                await asyncio.sleep(_MORE_S)
         except TimeoutError:
             pass
         finally:

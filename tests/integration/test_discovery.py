@@ -164,6 +164,7 @@ def test_machines_of_one_name_that_start_together_are_told_apart(network, peer):
         assert [text for text in each["addresses"] if ":" not in text] == [host.address]
 
 
+@pytest.mark.soak
 def test_one_identity_on_two_machines_is_seen_twice(network, peer):
     """A state folder was copied with everything in it: the name, the id and the key."""
     lan = network.segment()
@@ -249,6 +250,7 @@ def connects(host, address):
     return process.wait(20) == 0
 
 
+@pytest.mark.soak
 def test_a_cable_that_is_pulled_and_put_back_changes_nothing(network, peer):
     lan = network.segment()
     studio, air = network.host("studio", lan), network.host("air", lan)
@@ -264,6 +266,7 @@ def test_a_cable_that_is_pulled_and_put_back_changes_nothing(network, peer):
     until(lambda: watch.mac("air")["state"] == "joined")
 
 
+@pytest.mark.soak
 def test_an_interface_that_comes_later_is_used(network, peer):
     lan, cable = network.segment(), network.segment()
     studio, air = network.host("studio", lan), network.host("air", cable)
@@ -275,6 +278,7 @@ def test_an_interface_that_comes_later_is_used(network, peer):
     assert found[0]["addresses"][0] == "10.77.2.2"
 
 
+@pytest.mark.soak
 def test_a_host_without_any_network_finds_nothing_and_advertises_once_there_is_one(network, peer):
     lan = network.segment()
     alone, air = network.host("alone"), network.host("air", lan)

@@ -19,6 +19,8 @@ SLOW = {"fake": "yes", "FAKE_CAP": "8", "FAKE_STEP_S": "0.05"}
 TOKENS = 20
 #: A dead worker's rows are back in the pool, and run elsewhere where a slot is free, seconds.
 POOL_S, ELSEWHERE_S = 14.0, 15.0
+#: Here no slot is free: a batch of rows runs in each engine and another waits, a second each, and the third is theirs.
+FULL_S = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -64,43 +66,57 @@ def test_macs_join_by_the_token_alone_and_a_job_runs_on_all_of_them(fleet, netwo
         fleet.join(host)
     until(lambda: len(fleet.snapshot(studio)["macs"]) == 2)
     began = time.monotonic()
-    job, out = submit(fleet, air, model, 300, tmp_path, max_tokens=24)
+    job, out = submit(fleet, air, model, 150, tmp_path, max_tokens=24)
     assert job.ends(90) == Exit.OK, job.output
-    print(f"300 rows in {time.monotonic() - began:.1f} s")
-    complete(out, 300)
+    print(f"150 rows in {time.monotonic() - began:.1f} s")
+    complete(out, 150)
     assert all(line["output_tokens"] for line in read_lines(out))
     shares = [len(fleet.finished(host)) for host in (air, pro)]
     print(f"rows of each: {shares}")
-    assert min(shares) > 20
+    assert min(shares) > 10
     fleet.validate(studio)
 
 
-def test_only_the_right_token_opens_and_another_coordinator_is_not_even_asked(fleet, network, lan):
-    studio, other, air = (network.host(name, lan) for name in ("studio", "other", "air"))
+def test_only_the_right_token_opens_and_without_multicast_it_needs_an_address(fleet, network, lan):
+    studio, other, air, pro, mini = (network.host(name, lan) for name in ("studio", "other", "air", "pro", "mini"))
     fleet.up(other)
     foreign = fleet.token
     fleet.up(studio)
     ours, _ = tokens.parse(fleet.token)
     forged = tokens.Token(fingerprint=ours.fingerprint, secret="0" * 32, key=ours.key).format()
     refused = fleet.join(air, token=forged)
-    stranger = fleet.join(network.host("pro", lan), "--coordinator", studio.address, token=foreign)
+    stranger = fleet.join(pro, "--coordinator", studio.address, token=foreign)
     assert refused.ends() == Exit.AUTH, refused.output
-    assert stranger.ends() != Exit.OK
-    assert stranger.process.returncode in (Exit.AUTH, Exit.NO_COORDINATOR), stranger.output
-    assert "another" in stranger.output
-    assert [mac["state"] for mac in fleet.snapshot(studio)["macs"]] in ([], ["present"], ["present", "present"])
-
-
-def test_where_multicast_is_blocked_an_address_is_enough(fleet, network, lan):
-    studio, air, pro = (network.host(name, lan) for name in ("studio", "air", "pro"))
+    assert stranger.ends() == Exit.AUTH, stranger.output
+    assert {mac["state"] for mac in fleet.snapshot(studio)["macs"]} <= {"present"}
     lan.multicast(through=False)
-    fleet.up(studio)
-    lost = fleet.join(air)
+    lost = fleet.join(mini)
     fleet.join(pro, "--coordinator", studio.address).says("joined studio")
     assert lost.ends() == Exit.NO_COORDINATOR
     assert "--coordinator HOST:PORT" in lost.output
 
 
+@pytest.mark.soak
+def test_an_impostor_that_advertises_itself_as_ours_is_told_nothing_and_is_not_in_the_way(
+    fleet, network, lan, tmp_path
+):
+    studio, thief, air = (network.host(name, lan) for name in ("studio", "thief", "air"))
+    fleet.up(studio)
+    ours = tokens.parse(fleet.token)[0].fingerprint.hex()
+    impostor = thief.python("-m", "tests.mdns_peer", "impostor", "studio", ours, "7633", str(tmp_path / "thief"))
+    time.sleep(2.0)
+    fleet.join(air).says("joined studio at 10.77.1.1:7633")
+    alone = network.segment()
+    thief.plug(alone)
+    fooled = fleet.join(network.host("pro", alone))
+    assert fooled.ends() in (Exit.AUTH, Exit.NO_COORDINATOR), fooled.output
+    told, _ = impostor.communicate(timeout=20)
+    counts = json.loads(told)
+    assert counts["connections"] > 0, fooled.output
+    assert counts["received"] == 0
+
+
+@pytest.mark.soak
 def test_a_coordinator_that_gets_another_address_is_found_again(fleet, network, lan, model, tmp_path):
     studio, air = network.host("studio", lan, ipv6=False), network.host("air", lan, ipv6=False)
     up = fleet.up(studio)
@@ -130,14 +146,14 @@ def fall_asleep(_fleet, _host, command):
 )
 def test_the_rows_of_one_that_leaves_badly_run_elsewhere_in_time(leave, fleet, network, lan, model, tmp_path):
     studio, *hosts = (network.host(name, lan) for name in ("studio", "air", "pro", "mini"))
-    up = fleet.up(studio)
+    fleet.up(studio)
     victim, *others = (fleet.join(host, **SLOW) for host in hosts)
     for worker in (victim, *others):
         worker.says("idle")
     job, out = submit(fleet, studio, model, 420, tmp_path)
     until(lambda: all(len(fleet.running(host)) == 8 for host in hosts))
     time.sleep(3.0)  # so that more shards wait in the queue
-    left = time.monotonic()
+    left, left_at = time.monotonic(), time.time()
     rows = fleet.running(hosts[0])
     leave(fleet, hosts[0], victim)
     assert len(rows) == 8
@@ -148,8 +164,10 @@ def test_the_rows_of_one_that_leaves_badly_run_elsewhere_in_time(leave, fleet, n
 
     until(lambda: elsewhere().keys() == rows, 40)
     took_s = max(elsewhere().values()) - left
-    print(f"all run elsewhere after {took_s:.1f} s; events:\n{up.output}")
-    assert took_s <= ELSEWHERE_S + 1.0  # a slot may be a row's second away
+    lost = [event["at"] for event in fleet.snapshot(studio)["events"] if "air is lost" in event["text"]]
+    print(f"in the pool after {lost[0] - left_at:.1f} s, all run elsewhere after {took_s:.1f} s")
+    assert lost[0] - left_at <= POOL_S
+    assert took_s <= ELSEWHERE_S + FULL_S
     assert job.ends(90) == Exit.OK, job.output
     complete(out, 420)
     fleet.validate(studio)
@@ -173,6 +191,29 @@ def test_one_that_sleeps_and_wakes_is_a_worker_again_and_loses_nothing(asleep_s,
     assert job.ends(110) == Exit.OK, job.output
     print(up.output)
     complete(out, 600)
+    fleet.validate(studio)
+
+
+@pytest.mark.soak
+def test_a_mac_that_its_owner_wants_back_rests_until_it_may_work_again(fleet, network, lan, model, tmp_path):
+    studio, air, pro = (network.host(name, lan) for name in ("studio", "air", "pro"))
+    fleet.up(studio)
+    wanted, other = fleet.join(air, **SLOW), fleet.join(pro, **SLOW)
+    wanted.says("idle")
+    other.says("idle")
+    job, out = submit(fleet, studio, model, 500, tmp_path)
+    until(lambda: len(fleet.running(air)) == 8)
+    (fleet.state(air).root / "paused").touch()
+    wanted.says("paused: user", within_s=15)
+    until(lambda: not fleet.running(air))
+    time.sleep(5.0)
+    assert not fleet.running(air)
+    (mac,) = [mac for mac in fleet.snapshot(studio)["macs"] if mac["name"] == "air"]
+    assert (mac["state"], mac["note"], mac["assigned"]) == ("paused", "user", 0)
+    (fleet.state(air).root / "paused").unlink()
+    until(lambda: fleet.running(air), 15)
+    assert job.ends(90) == Exit.OK, job.output
+    complete(out, 500)
     fleet.validate(studio)
 
 
