@@ -7,16 +7,19 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import openai
 import pytest
 
 from coordinator.running import Running
 from fleet import token
+from tests.embedders import bare_embedder
 from tests.models import tiny_llama
 from tests.runner import Fleet, read_lines, wait_until, write_prompts
 
-ENDPOINT = "/v1/chat/completions"
+ENDPOINT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +73,11 @@ def batch_file(path: Path, count: int, model: Path) -> Path:
     return path
 
 
-def answered(client: openai.OpenAI, backlog: Path) -> list[dict[str, object]]:
+def answered(client: openai.OpenAI, backlog: Path, endpoint: Any = ENDPOINT) -> list[dict[str, Any]]:
     """The output lines of a batch over `backlog`."""
     with backlog.open("rb") as stream:
         uploaded = client.files.create(file=stream, purpose="batch")
-    made = client.batches.create(input_file_id=uploaded.id, endpoint=ENDPOINT, completion_window="24h")
+    made = client.batches.create(input_file_id=uploaded.id, endpoint=endpoint, completion_window="24h")
     seen = set()
 
     def over() -> bool:
@@ -142,6 +145,28 @@ def test_a_job_outlives_its_coordinator_and_whoever_waits_for_it(tmp_path: Path,
     fleet.validate()
 
 
+def test_texts_are_embedded_for_openais_client_and_for_ours(faked: Up, tmp_path: Path) -> None:
+    model = bare_embedder(tmp_path / "embedder")
+    backlog, vectors = tmp_path / "b.jsonl", tmp_path / "vectors.npy"
+    lines = [
+        {"custom_id": f"e{n}", "method": "POST", "url": EMBEDDINGS, "body": {"model": str(model), "input": f"text {n}"}}
+        for n in range(5)
+    ]
+    backlog.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with faked.client() as client:
+        answers = answered(client, backlog, EMBEDDINGS)
+    assert [line["custom_id"] for line in answers] == [f"e{n}" for n in range(5)]
+    first = answers[0]["response"]["body"]["data"][0]["embedding"]
+    texts = write_prompts(tmp_path / "texts.jsonl", [f"text {n}" for n in range(5)])
+    fleet = faked.fleet
+    fleet.run("submit", "embed", texts, "-m", model, "--text-field", "prompt", "--wait", "-o", vectors).expect(0)
+    matrix = np.load(vectors)
+    assert matrix.shape == (5, len(first))
+    assert np.allclose(matrix[0], first, atol=1e-6)
+    assert [line["id"] for line in read_lines(Path(f"{vectors}.ids.jsonl"))] == [f"r{n}" for n in range(5)]
+    assert json.loads(Path(f"{vectors}.meta.json").read_text())["rows"] == 5
+
+
 @pytest.mark.mlx
 def test_a_real_model_answers_as_a_run_on_this_machine_does(tmp_path: Path, model: Path) -> None:
     backlog = batch_file(tmp_path / "b.jsonl", 6, model)
@@ -150,5 +175,5 @@ def test_a_real_model_answers_as_a_run_on_this_machine_does(tmp_path: Path, mode
     here.run("run", "generate", backlog, "-m", model, "-o", here.out).expect(0)
     with Up(Fleet(tmp_path / "fleet")) as up, up.client() as client:
         lines = answered(client, backlog)
-    choices = [line["response"]["body"]["choices"] for line in lines]  # type: ignore[index]
+    choices = [line["response"]["body"]["choices"] for line in lines]
     assert choices == [line["response"]["body"]["choices"] for line in read_lines(here.out)]
