@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from coordinator.preflight import SPARE_BYTES
+from fleet import private
 from fleet.config import StateDir
 from fleet.errors import StorageError
 
@@ -160,13 +161,8 @@ def check_room(folder: Path, need_bytes: int) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replaces a small file in one step."""
-    draft = path.with_suffix(".tmp")
-    try:
-        draft.write_text(json.dumps(value))
-        draft.replace(path)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error.strerror})") from error
+    """Replaces a small file in one step, on disk when this returns."""
+    private.write(path, json.dumps(value))
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -9,10 +9,10 @@ from starlette.middleware import Middleware
 
 from coordinator.api.access import Access, Door
 from coordinator.api.batch_routes import BatchRoutes
+from coordinator.api.batches import Batches
 from coordinator.api.files import Files
 from coordinator.api.fleet_routes import FleetRoutes
 from coordinator.api.replies import HANDLERS
-from coordinator.batches import Batches
 from coordinator.bundle import DRAFTS
 from coordinator.front_desk import FrontDesk
 from coordinator.jobs_seen import JobsSeen

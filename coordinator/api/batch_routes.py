@@ -11,11 +11,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from coordinator.api.batch_view import batch_id, batch_object, job_of, outputs_of
+from coordinator.api.batches import Batches, BatchRecord, written
 from coordinator.api.files import errors_id, output_id
 from coordinator.api.orders import Wanted, order
 from coordinator.api.pages import page
 from coordinator.api.replies import ApiError, body_of, missing
-from coordinator.batches import Batches, BatchRecord, written
 from coordinator.front_desk import FrontDesk
 from coordinator.jobs_seen import OVER, JobSeen, JobsSeen
 from coordinator.uploads import Uploads

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.batches import BatchRecord
+from coordinator.api.batches import BatchRecord
 from coordinator.jobs_seen import OVER, JobSeen
 
 #: OpenAI's word for each state of a job; one that is read while rows run already is in progress.

@@ -14,9 +14,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from coordinator.api import multipart
+from coordinator.api.batches import Batches, BatchRecord, written
 from coordinator.api.pages import page
 from coordinator.api.replies import ApiError, missing, wrong
-from coordinator.batches import Batches, BatchRecord, written
 from coordinator.jobs_seen import OVER, JobSeen, JobsSeen
 from coordinator.uploads import Upload, Uploads
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Forgets the jobs; 0."""
-    from coordinator.batches import forget_batches
+    from coordinator.api.batches import forget_batches
 
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     cleaned, kept = Cleaned(), 0

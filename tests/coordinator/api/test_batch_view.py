@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.api.batch_view import Outputs, batch_id, batch_object, job_of, status_of
-from coordinator.batches import BatchRecord
+from coordinator.api.batches import BatchRecord
 from coordinator.jobs_seen import JobSeen, seen
 from coordinator.records import Counts, JobRecord, JobStatus
 from coordinator.snapshot import JobLine
