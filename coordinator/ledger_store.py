@@ -53,7 +53,6 @@ class Store:
             raise
 
     def _prepare(self, write: bool) -> None:
-        self.run(f"PRAGMA cache_size = -{CACHE_KIB}")
         if write:
             self.run(f"PRAGMA page_size = {PAGE_BYTES}")
             self.run("PRAGMA journal_mode = WAL")
@@ -72,6 +71,8 @@ class Store:
                 f"{self._path} was written by another version of mlx-fleet (its schema is {version}, this one uses "
                 f"{ledger_schema.VERSION}): use that version, or give another folder with --state-dir"
             )
+        # Only now is the size of a page known: said before, the same figure let the cache grow to four times as much.
+        self.run(f"PRAGMA cache_size = -{CACHE_KIB}")
         if write:
             self._script(ledger_schema.SCRATCH)
 
