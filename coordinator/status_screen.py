@@ -221,7 +221,7 @@ def mac_columns(macs: Sequence[MacLine]) -> list[Column]:
         _column("BATCH", [f"{mac.running:,}/{mac.cap:,}" if mac.cap else "" for mac in macs], 3),
         _column("TOK/S", [_against(mac.output_tps, mac.measured_tps) for mac in macs], 1),
         _column("SHARE", [f"{mac.share:.0%}" if mac.share else "" for mac in macs], 2),
-        _column("ROWS", [f"{mac.rows_done:,}" for mac in macs], 6),
+        _column("ROWS", [f"{mac.rows_done:,}" if mac.rows_done else "" for mac in macs], 6),
         _column("STATE", [_state(mac.state.value, mac.note) for mac in macs], right=False, least=15),
         _column("QUEUED", [f"{mac.assigned:,}" if mac.assigned else "" for mac in macs], 8),
         _column("MODEL", [_short(mac.model) for mac in macs], 7, right=False, least=8),
