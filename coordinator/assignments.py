@@ -150,6 +150,10 @@ class Assignments:
             return []
         return [shard, *self._copies[row]] if row in self._copies else [shard]
 
+    def is_copied(self, row: int) -> bool:
+        """Whether more than one worker has the row."""
+        return row in self._copies
+
     def has(self, worker: str, row: int) -> bool:
         """Whether the row is in a shard of this worker."""
         return any(self.flights[shard].worker == worker for shard in self.shards_of(row))

@@ -110,6 +110,8 @@ class RowView:
     longest_tokens: int = 0
     #: False while it waits for a place in the batch
     running: bool = True
+    #: True when another worker has it too
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,16 @@ class Copy:
     target: str
 
 
-Decision = Cut | Steal | Copy
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """Rows that a worker's agent has and does not run: to call off there and send to another."""
+
+    rows: tuple[int, ...]
+    source: str
+    target: str
+
+
+Decision = Cut | Steal | Recall | Copy
 
 
 def seconds(worker: WorkerView, input_tokens: float, output_tokens: float) -> float:

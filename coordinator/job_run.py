@@ -24,8 +24,9 @@ from fleet.messages import RowResult, RowWork, Shard
 
 #: Recorded rows read at once to look for prefixes: their tokens are in memory together.
 READ = 100
-#: Rows that may be computed twice: so many, or this share of the job's.
-COPIES, COPIES_SHARE = 4, 0.02
+#: Rows that may be computed twice: so many, or this share of the job's. Simulated with 2,000 rows on 8 machines, a run
+#: with a straggler took 1.33 of the least time with 40 copies and 1.17 with the 71 it asked for.
+COPIES, COPIES_SHARE = 100, 0.02
 
 
 class Reducer(Protocol):

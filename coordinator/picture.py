@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.assignments import Burden, Flight
+from coordinator.assignments import Assignments, Burden, Flight
 from coordinator.backlog import Backlog
 from coordinator.fleet_view import PoolView, RowView, ShardView, WorkerView
 from coordinator.lengths import Lengths, octave
@@ -78,7 +78,7 @@ def shard_views(flights: Iterable[Flight], seen: Seen) -> list[ShardView]:
     ]
 
 
-def row_views(flights: Iterable[Flight], seen: Seen, lengths: Lengths) -> list[RowView]:
+def row_views(flights: Iterable[Flight], seen: Seen, assignments: Assignments, lengths: Lengths) -> list[RowView]:
     """The rows that a worker's agent has."""
     views = []
     for flight in flights:
@@ -96,6 +96,7 @@ def row_views(flights: Iterable[Flight], seen: Seen, lengths: Lengths) -> list[R
                     left_tokens=total - done,
                     longest_tokens=row.length + row.max_tokens,
                     running=row.id in seen.running,
+                    copied=assignments.is_copied(row.id),
                 )
             )
     return views

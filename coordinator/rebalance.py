@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.fleet_view import Copy, FleetView, RowView, ShardView, Steal, WorkerView, seconds
+from coordinator.fleet_view import Copy, FleetView, Recall, RowView, ShardView, Steal, WorkerView, seconds
 
 #: From a decision to the row's place in a batch elsewhere, and its result back: about two seconds.
 TRIP_S = 2.0
@@ -16,7 +16,7 @@ WORTH_SHARE = 0.9
 COPIES = 2
 
 
-def rebalance(view: FleetView, hungry: Sequence[WorkerView]) -> list[Steal | Copy]:
+def rebalance(view: FleetView, hungry: Sequence[WorkerView]) -> list[Steal | Recall | Copy]:
     """What the `hungry` workers, for which the pool has nothing, take from the others."""
     if not hungry:
         return []
@@ -27,46 +27,53 @@ def rebalance(view: FleetView, hungry: Sequence[WorkerView]) -> list[Steal | Cop
 
 
 class _Stealing:
-    """The queues as they shrink while shards are taken from them."""
+    """What waits with each worker, as it shrinks while some of it is taken."""
 
     def __init__(self, view: FleetView) -> None:
         self._workers = {worker.id: worker for worker in view.workers}
-        self._queues: dict[str, list[ShardView]] = {}
+        #: what its agent has comes first, what it will take last comes last
+        self._waiting: dict[str, list[RowView | ShardView]] = {}
+        for row in view.rows:
+            if not row.running and not row.copied:
+                self._waiting.setdefault(row.worker, []).append(row)
         for shard in view.shards:
-            self._queues.setdefault(shard.worker, []).append(shard)
+            self._waiting.setdefault(shard.worker, []).append(shard)
         self._taken_s: dict[str, float] = {}
 
-    def by(self, thieves: Sequence[WorkerView]) -> list[Steal]:
-        made: list[Steal] = []
+    def by(self, thieves: Sequence[WorkerView]) -> list[Steal | Recall]:
+        made: list[Steal | Recall] = []
         for thief in thieves:
-            victim = max(self._queues, key=self._waits_s, default=None)
-            if victim is None or victim == thief.id:
-                continue
-            made += self._some(thief, self._workers[victim])
+            victim = max(self._waiting, key=self._waits_s, default=None)
+            if victim is not None and victim != thief.id:
+                made += _moves(self._some(thief, self._workers[victim]), victim, thief.id)
         return made
 
     def _waits_s(self, worker: str) -> float:
         return self._workers[worker].queued_s - self._taken_s.get(worker, 0.0)
 
-    def _some(self, thief: WorkerView, victim: WorkerView) -> list[Steal]:
-        """Whole shards from the queue's end, until both would come to an end at once."""
-        made = []
-        mine_s = thief.queued_s
-        queue = self._queues[victim.id]
-        for shard in reversed(queue):
-            there_s = seconds(victim, shard.input_tokens, shard.output_tokens)
-            here_s = seconds(thief, shard.input_tokens, shard.output_tokens)
-            fits = not thief.longest_tokens or shard.longest_tokens <= thief.longest_tokens
-            start_s = mine_s + (TRIP_S if thief.cap else TRIP_S + LOAD_S)
-            if not fits or start_s + here_s > WORTH_SHARE * self._waits_s(victim.id):
+    def _some(self, thief: WorkerView, victim: WorkerView) -> list[RowView | ShardView]:
+        """What waits longest, until both would come to an end at once."""
+        taken: list[RowView | ShardView] = []
+        waiting = self._waiting[victim.id]
+        mine_s = thief.queued_s + (TRIP_S if thief.cap else TRIP_S + LOAD_S)
+        while waiting:
+            piece = waiting[-1]
+            mine_s += seconds(thief, piece.input_tokens, piece.output_tokens)
+            fits = not thief.longest_tokens or piece.longest_tokens <= thief.longest_tokens
+            if not fits or mine_s > WORTH_SHARE * self._waits_s(victim.id):
                 break
-            mine_s += here_s
+            there_s = seconds(victim, piece.input_tokens, piece.output_tokens)
             self._taken_s[victim.id] = self._taken_s.get(victim.id, 0.0) + there_s
-            made.append(Steal(shard=shard.id, source=victim.id, target=thief.id))
-        del queue[len(queue) - len(made) :]
-        if not queue:
-            del self._queues[victim.id]
-        return made
+            taken.append(waiting.pop())
+        if not waiting:
+            del self._waiting[victim.id]
+        return taken
+
+
+def _moves(pieces: Sequence[RowView | ShardView], source: str, target: str) -> list[Steal | Recall]:
+    steals = [Steal(shard=piece.id, source=source, target=target) for piece in pieces if isinstance(piece, ShardView)]
+    rows = tuple(piece.id for piece in pieces if isinstance(piece, RowView))
+    return [*steals, Recall(rows=rows, source=source, target=target)] if rows else [*steals]
 
 
 class _Copying:

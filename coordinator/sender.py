@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from coordinator.assignments import Flight
 from coordinator.dispatch import Dispatch
 from coordinator.faults import Faults
-from coordinator.fleet_view import Copy, Cut, Decision, FleetView, Steal
+from coordinator.fleet_view import Copy, Cut, Decision, FleetView, Recall, Steal
 from coordinator.job_run import JobRun
 from coordinator.member import Member
 from coordinator.moves import Moves
@@ -17,7 +17,7 @@ from coordinator.records import OpenRow
 from coordinator.roster import Roster
 from coordinator.scheduler import decide
 from coordinator.work_order import offers
-from fleet.messages import Shard
+from fleet.messages import Cancel, Shard
 
 #: A shard and the worker it is for.
 Addressed = tuple[str, Shard]
@@ -75,7 +75,7 @@ class Sender:
             workers=workers,
             pool=pool,
             shards=[view for id, sight in seen.items() for view in shard_views(held[id], sight)],
-            rows=[view for id, sight in seen.items() for view in row_views(held[id], sight, run.lengths)],
+            rows=[view for id, sight in seen.items() for view in row_views(held[id], sight, assignments, run.lengths)],
             copies_left=run.copies_left(),
         )
 
@@ -90,6 +90,11 @@ class Sender:
                     assignments.flights[shard].taken = True
                     return []
                 rows = assignments.release_shard(shard)
+                moves.stolen(source, target, len(rows))
+                return list(self._load(run, members[target], rows))
+            case Recall(rows=ids, source=source, target=target):
+                rows = assignments.release(ids, source)
+                self._dispatch.control(source, Cancel(rows=ids))
                 moves.stolen(source, target, len(rows))
                 return list(self._load(run, members[target], rows))
             case Copy(row=row, source=source, target=target):

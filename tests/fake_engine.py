@@ -123,6 +123,7 @@ class FakeEngine:
                 step_rows=self.figures.step_rows + len(self.batch),
                 step_cap=self.figures.step_cap + self.cap,
                 output_tokens=self.figures.output_tokens + sum(row.max_tokens > 0 for row, _, _ in self.batch.values()),
+                decode_s=self.figures.decode_s + time.monotonic() - self.stepped,
             )
         for slot in self.batch.values():
             slot[2] += 1

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from coordinator.assignments import Assignments, Flight
 from coordinator.backlog import Backlog
-from coordinator.fleet_view import Copy, Cut, FleetView, Steal
+from coordinator.fleet_view import Copy, Cut, FleetView, Recall, Steal
+from coordinator.job_run import COPIES, COPIES_SHARE
 from coordinator.lengths import Lengths
 from coordinator.picture import Seen, pool_view, row_views, shard_views, weigh, worker_view
 from coordinator.records import OpenRow
@@ -78,6 +79,11 @@ class Ours:
                     if self._simulation.take_back(source, shard):
                         self._simulation.outcome.steals += 1
                         self._send(target, self._assignments.release_shard(shard))
+                case Recall(rows=ids, source=source, target=target):
+                    rows = self._assignments.release(ids, source)
+                    self._simulation.outcome.recalls += len(rows)
+                    self._simulation.cancel(source, ids)
+                    self._send(target, rows)
                 case Copy(row=row, target=target):
                     flight = self._assignments.shard_of(row)
                     if flight is not None:
@@ -107,7 +113,7 @@ class Ours:
             pool=pool,
             shards=[view for id, seen in self._seen.items() for view in shard_views(assignments.of(id), seen)],
             rows=[
-                view for id, seen in self._seen.items() for view in row_views(assignments.of(id), seen, self._lengths)
+                view for id, seen in self._seen.items() for view in row_views(assignments.of(id), seen, assignments, self._lengths)
             ],
-            copies_left=max(4, len(self._prompts) // 50) - self._simulation.outcome.copies,
+            copies_left=max(COPIES, int(COPIES_SHARE * len(self._prompts))) - self._simulation.outcome.copies,
         )
