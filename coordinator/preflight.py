@@ -11,6 +11,7 @@ from pathlib import Path
 
 from coordinator.formats import TABLE_SUFFIXES
 from coordinator.results import errors_file, is_parquet
+from coordinator.vector_files import NPY, ids_file, origin_file
 from fleet.errors import StorageError, UsageError
 from fleet.packages import PARQUET_EXTRA, how_to_install
 
@@ -21,8 +22,8 @@ SPARE_BYTES = 64 << 20
 
 
 def check_output(output: str, inputs: Sequence[str]) -> None:
-    """Raises UsageError or StorageError when `output`, or the list of failed requests beside it, could not be
-    written, or is an input."""
+    """Raises UsageError or StorageError when `output`, or a file that is written beside it, could not be written, or
+    is an input."""
     if output == "-":
         return
     path = Path(output)
@@ -33,7 +34,9 @@ def check_output(output: str, inputs: Sequence[str]) -> None:
     if is_parquet(output) and importlib.util.find_spec("pyarrow") is None:
         raise UsageError(f"a Parquet output needs pyarrow: {how_to_install(PARQUET_EXTRA)}")
     _check_place(path, inputs)
-    _check_place(errors_file(output), inputs)
+    beside = (ids_file(output), origin_file(output)) if output.lower().endswith(NPY) else ()
+    for place in (errors_file(output), *beside):
+        _check_place(place, inputs)
 
 
 def _check_place(path: Path, inputs: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=place,
         default=STDOUT,
         metavar="OUT",
-        help="JSONL, Parquet if it ends in .parquet (stdout)",
+        help="JSONL, Parquet if it ends in .parquet, of vectors NumPy if it ends in .npy (stdout)",
     )
     parser.add_argument("--json", action="store_true", help="print what was written as JSON, on stderr beside stdout")
     add_place_flags(parser, record=True)

@@ -85,3 +85,10 @@ def test_links_to_nothing_and_pipes_have_no_size(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "c.txt")
     assert input_bytes(tmp_path) == 5
     assert input_bytes(tmp_path / "gone") == 0
+
+
+def test_what_is_written_beside_a_matrix_must_not_be_an_input(tmp_path: Path) -> None:
+    source = tmp_path / "out.npy.ids.jsonl"
+    source.touch()
+    with pytest.raises(UsageError, match="is also an input"):
+        check_output(str(tmp_path / "out.npy"), [str(source)])
