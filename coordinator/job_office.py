@@ -134,6 +134,8 @@ class JobOffice:
     def _stop(self, job: Submitted) -> None:
         self._controller.tell(f"job {job.record.id} is cancelled")
         job.then = JobState.CANCELLED
+        # At once: another coordinator that comes while this one writes shall not take it up.
+        self._ledger.end_job(job.record.id, JobState.CANCELLED)
         if job.run is None:
             self._end(job, Stage.CANCELLED)
         else:
