@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 #: Between two beats there is at least this, however much changes, seconds.
 GAP_S = 0.5
+#: How long the last beat stays, seconds: the coordinator looks every second.
+GOODBYE_S = 2.5
 
 
 class Listener(Protocol):
@@ -96,10 +98,12 @@ class Heartbeat:
         return True
 
     def close(self) -> None:
-        """Ends the loop and gives the lease back."""
+        """Ends the loop. The last beat stays just long enough to be read: who left is told from who was lost."""
         self._closed.set()
         with self._one_at_a_time:
             try:
-                self._client.delete(keys.lease(self._desk.worker))
+                self._client.set(
+                    keys.lease(self._desk.worker), codec.encode(self._desk.beat()), px=int(GOODBYE_S * 1000)
+                )
             except redis.RedisError:
-                return  # it expires by itself
+                return  # the one before expires by itself

@@ -13,7 +13,7 @@ from fleet import token as tokens
 from fleet.address import Address
 from fleet.config import StateDir
 from fleet.credentials import Credentials
-from fleet.errors import AuthError, Exit
+from fleet.errors import AuthError, Exit, NoCoordinatorError
 from fleet.presence import JOINED, PRESENT
 from fleet.token import WHERE, Token
 from worker import finding
@@ -82,7 +82,7 @@ class Joining:
             known += kept.places
         try:
             credentials, at = self._enter(token, known, kept)
-        except AuthError:
+        except (AuthError, NoCoordinatorError):
             if not any(map(is_here, known)):
                 self._stay_visible(token)
             raise

@@ -12,6 +12,7 @@ import pytest
 from fleet import keys
 from fleet.config import StateDir
 from fleet.errors import Exit
+from fleet.messages import WorkerState
 from tests.fake_engine import answer
 from tests.gatekeeper import Gatekeeper, Mac
 from tests.worker_process import gone, key_of, until
@@ -84,7 +85,8 @@ def test_a_joined_mac_works_and_is_refused_nothing_it_needs(fleet, joined):
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
     assert fleet.client.acl_log() == []
-    assert beat(fleet, wid) is None
+    assert beat(fleet, wid).state is WorkerState.STOPPING
+    until(lambda: beat(fleet, wid) is None, 5)
     assert "left studio" in mac.said
 
 

@@ -68,7 +68,8 @@ def test_a_stop_finishes_the_batch_and_returns_the_rest(coordinator, start, way)
     left = set(range(8, 12)) | (set() if "mac-3" in queued else set(range(12, 20)))
     assert returned == left
     assert all(message.reason == "" for message in coordinator.returned)
-    assert coordinator.beat() is None, "the lease is given back"
+    assert coordinator.beat().state is WorkerState.STOPPING
+    until(lambda: coordinator.beat() is None, 5)
 
 
 def test_a_second_signal_ends_it_at_once(coordinator, start):
