@@ -95,7 +95,7 @@ def found_within(host, fingerprint=OURS, within_s=UP_S):
 
 
 def both(host):
-    """The two coordinators of a test, as a search for all of them finds them; an answer asked for before may be late."""
+    """The two coordinators of a test, as a search finds them; an answer given before may be late."""
     return until(lambda: len(found := find(host, "-", 2.0)[0]) == 2 and found, within_s=16)[0]
 
 
