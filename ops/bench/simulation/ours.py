@@ -77,13 +77,11 @@ class Ours:
                     self._send(decision.worker, self._take(decision))
                 case Steal(shard=shard, source=source, target=target):
                     if self._simulation.take_back(source, shard):
-                        self._simulation.outcome.steals += 1
-                        self._send(target, self._assignments.release_shard(shard))
+                        self._move(target, self._assignments.release_shard(shard))
                 case Recall(rows=ids, source=source, target=target):
                     rows = self._assignments.release(ids, source)
-                    self._simulation.outcome.recalls += len(rows)
                     self._simulation.cancel(source, ids)
-                    self._send(target, rows)
+                    self._move(target, rows)
                 case Copy(row=row, target=target):
                     flight = self._assignments.shard_of(row)
                     if flight is not None:
@@ -92,6 +90,10 @@ class Ours:
 
     def _take(self, cut: Cut) -> list[OpenRow]:
         return self._backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest)
+
+    def _move(self, worker: str, rows: Sequence[OpenRow]) -> None:
+        self._simulation.outcome.moved += len(rows)
+        self._send(worker, rows)
 
     def _send(self, worker: str, rows: Sequence[OpenRow], *, copy: bool = False) -> None:
         if not rows:
@@ -113,7 +115,9 @@ class Ours:
             pool=pool,
             shards=[view for id, seen in self._seen.items() for view in shard_views(assignments.of(id), seen)],
             rows=[
-                view for id, seen in self._seen.items() for view in row_views(assignments.of(id), seen, assignments, self._lengths)
+                view
+                for id, seen in self._seen.items()
+                for view in row_views(assignments.of(id), seen, assignments, self._lengths)
             ],
             copies_left=max(COPIES, int(COPIES_SHARE * len(self._prompts))) - self._simulation.outcome.copies,
         )

@@ -50,9 +50,8 @@ class Outcome:
     #: rows that a worker ended and another had ended before
     twice: int = 0
     copies: int = 0
-    #: shards taken back from a queue, and rows from an agent
-    steals: int = 0
-    recalls: int = 0
+    #: rows taken back from one worker for another
+    moved: int = 0
     #: tokens of rows that were cancelled or ended twice
     wasted_tokens: float = 0.0
     #: worker -> (seconds, rows decoding)

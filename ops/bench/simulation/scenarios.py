@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -51,8 +52,6 @@ def _drift(profiles: Sequence[Profile], steady_s: float) -> Cast:
 
 def _small(profiles: Sequence[Profile], _: float) -> Cast:
     """The slower half cannot hold the longest fifth of the prompts."""
-    from dataclasses import replace
-
     kept = [replace(p, longest_tokens=2048 + 512) if i >= len(profiles) // 2 else p for i, p in enumerate(profiles)]
     return kept, [Fate() for _ in profiles]
 
