@@ -54,8 +54,8 @@ def mac_line(member: Member, roster: Roster, models: Mapping[str, str], *, share
         cap=min(engine.cap, member.cap or engine.cap) if engine else 0,
         running=len(member.running),
         assigned=sum(len(flight.rows) for flight in roster.assignments.of(member.id)),
-        output_tps=member.throughput.output_tps if _speed(member) else 0.0,
-        measured_tps=member.throughput.decode_tps / pace if pace > 0 else 0.0,
+        output_tps=member.throughput.told_tps if _speed(member) else 0.0,
+        measured_tps=member.throughput.usual_tps / pace if pace > 0 else 0.0,
         share=share,
         rows_done=member.rows_done,
         model=models.get(engine.model_hash, "") if engine else "",
@@ -79,7 +79,7 @@ def _note(member: Member) -> str:
 def _speed(member: Member) -> float:
     """What a member adds to the fleet now; nothing while it is away."""
     there = member.presence in (Presence.ALIVE, Presence.STALE) and not member.resting
-    return member.throughput.decode_tps if there else 0.0
+    return member.throughput.usual_tps if there else 0.0
 
 
 def job_line(job: Submitted, counts: Counts, roster: Roster) -> JobLine:
@@ -100,8 +100,8 @@ def job_line(job: Submitted, counts: Counts, roster: Roster) -> JobLine:
         retried=run.retried if run else job.retried,
         input_tokens=counts.input_tokens,
         output_tokens=counts.output_tokens,
-        output_tps=sum(member.throughput.output_tps for member in hands),
-        planned_tps=sum(member.throughput.decode_tps for member in hands),
+        output_tps=sum(member.throughput.told_tps for member in hands),
+        planned_tps=sum(member.throughput.usual_tps for member in hands),
         padding_share=_padding(hands),
         eta_s=_eta(job, roster, hands),
         created=record.created,

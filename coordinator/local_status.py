@@ -80,7 +80,7 @@ class LocalStatus:
         if told > self._told.get(beat.nonce, 0.0) + BEAT_S / 2:
             self._told[beat.nonce] = told
             speed.report(beat.figures, told)
-        return mac_line(beat, speed.output_tps or _mean_tps(beat.figures))
+        return mac_line(beat, speed.told_tps or _mean_tps(beat.figures))
 
 
 def running_job(state: StateDir) -> JobStatus | None:
@@ -136,6 +136,7 @@ def mac_line(beat: Beat, output_tps: float) -> MacLine:
 
 
 def _mean_tps(figures: Figures) -> float:
-    """Before two beats were seen: new tokens over the seconds that the engine has computed."""
+    """Before two beats were seen: tokens over the seconds that the engine has computed."""
     busy_s = figures.decode_s + figures.prefill_s
-    return figures.output_tokens / busy_s if busy_s else 0.0
+    tokens = figures.output_tokens if figures.steps else figures.prompt_tokens
+    return tokens / busy_s if busy_s else 0.0

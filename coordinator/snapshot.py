@@ -54,9 +54,9 @@ class MacLine:
     running: int = 0
     #: rows dispatched to it and not recorded
     assigned: int = 0
-    #: new tokens per second over the last minute
+    #: new tokens per second over the last minute, or tokens read where it embeds
     output_tps: float = 0.0
-    #: new tokens per second that its knee promises; 0 while not known
+    #: tokens per second that its knee promises; 0 while not known
     measured_tps: float = 0.0
     #: its part of the fleet's speed, 0 to 1
     share: float = 0.0
@@ -87,7 +87,7 @@ class JobLine:
     retried: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    #: new tokens per second over the last minute, and what the workers' speeds promise
+    #: new tokens per second over the last minute, or tokens read where it embeds, and what the workers' speeds promise
     output_tps: float = 0.0
     planned_tps: float = 0.0
     #: prompt tokens computed only to make rows equally long, as a share of all computed

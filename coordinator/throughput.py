@@ -58,6 +58,20 @@ class Throughput:
         """Prompt tokens computed per second of wall time over the last minute, 0 before two reports."""
         return self._rate(lambda figures: figures.prompt_tokens)
 
+    @property
+    def told_tps(self) -> float:
+        """What a person is told as tok/s: new tokens, or those read where no engine has made any, as when it embeds."""
+        return self.prompt_tps if self._only_read else self.output_tps
+
+    @property
+    def usual_tps(self) -> float:
+        """What `told_tps` would be with nothing in the way."""
+        return self.prefill_tps if self._only_read else self.decode_tps
+
+    @property
+    def _only_read(self) -> bool:
+        return self.total.prompt_tokens > 0 and not self.total.steps
+
     def _rate(self, counter: Callable[[Figures], int]) -> float:
         if len(self._recent) < 2:
             return 0.0

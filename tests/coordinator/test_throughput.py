@@ -23,3 +23,12 @@ def test_speeds_are_modest_until_an_engine_has_worked() -> None:
     assert throughput.decode_tps == FIRST_DECODE_TPS
     throughput.report(Figures(output_tokens=400, decode_s=2.0, steps=1), 1.0)
     assert throughput.decode_tps == 200.0
+
+
+def test_where_nothing_is_decoded_tokens_read_are_told() -> None:
+    throughput = Throughput()
+    throughput.report(Figures(prompt_tokens=100, prefill_s=1.0), 0.0)
+    throughput.report(Figures(prompt_tokens=700, prefill_s=2.0), 3.0)
+    assert (throughput.told_tps, throughput.usual_tps) == (200.0, 350.0)
+    throughput.report(Figures(prompt_tokens=700, prefill_s=2.0, output_tokens=60, decode_s=1.0, steps=6), 6.0)
+    assert (throughput.told_tps, throughput.usual_tps) == (10.0, 60.0)
