@@ -20,6 +20,8 @@ from fleet.token import WHERE
 #: An answer may wait for the controller's loop, which is given 30 s, and for a whole file on its way to disk.
 READ_S = 120.0
 CONNECT_S = 5.0
+#: Answers are written whole before the first byte is sent; those of a large job take minutes.
+ANSWERS_S = 1800.0
 _STORAGE = frozenset({413, 507})
 
 
@@ -93,7 +95,8 @@ class FleetClient:
     @contextmanager
     def opened(self, path: str, **query: str) -> Iterator[tuple[IO[bytes], dict[str, int]]]:
         """What is at `path` as a stream, and the counts told beside it."""
-        with _translated(), self._http.stream("GET", path, params=query) as reply:
+        timeout = httpx.Timeout(ANSWERS_S, connect=CONNECT_S)
+        with _translated(), self._http.stream("GET", path, params=query, timeout=timeout) as reply:
             if reply.is_error:
                 reply.read()
                 _value(reply)

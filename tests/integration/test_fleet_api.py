@@ -104,6 +104,10 @@ def test_openais_client_and_our_commands_share_one_fleet(faked: Up, model: Path,
     assert [line["id"] for line in read_lines(fleet.out)] == ["r0", "r1"]
     jobs = json.loads(fleet.run("jobs", "--json").expect(0).out)
     assert [(job["id"], job["state"], job["done"]) for job in jobs] == [(1, "finished", 50), (2, "finished", 2)]
+    new = fleet.run("token", "--rotate").expect(0).out
+    assert token.parse(new)[0].key != faked.key
+    with faked.client() as client, pytest.raises(openai.AuthenticationError):
+        client.batches.list()
     fleet.run("down").expect(0)
     fleet.validate()
 
