@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 #: Arguments of those that measure several things; the others measure theirs without any.
-RUNS: dict[str, list[list[str]]] = {"decode": [["copies"], ["prefix"]]}
+RUNS: dict[str, list[list[str]]] = {"decode": [["copies"], ["prefix"]], "embed": [["mixed"], ["long"]]}
 
 
 def commands(names: list[str]) -> list[list[str]]:
