@@ -85,7 +85,7 @@ class Pieces:
     def _whole(self, prompt: Prompt, tokens: bytes | int) -> Encoded:
         assert isinstance(tokens, bytes), "a text that fits is encoded"
         if not tokens or tokens == self._nothing:
-            return RequestError("the text has no tokens in this model: nothing to embed")
+            return _nothing_in_it()
         return (Piece(tokens=tokens, start=0, end=len(prompt.document or "")),)
 
     def _too_long(self, prompt: Prompt, tokens: bytes | int) -> RequestError:
@@ -123,9 +123,9 @@ class Pieces:
         counted across a border differ."""
         smaller: dict[int, int] = {}
         for i, found in pieces.items():
-            over = max(count(piece.tokens) for piece in found) - self._limit
+            over = max((count(piece.tokens) for piece in found), default=0) - self._limit
             if over <= 0:
-                made[i] = tuple(piece for piece in found if piece.tokens != self._nothing)
+                made[i] = tuple(piece for piece in found if piece.tokens != self._nothing) or _nothing_in_it()
             elif (room := rooms[i] - max(over, rooms[i] // 16)) >= LEAST_ROOM_TOKENS:
                 smaller[i] = room
             else:
@@ -193,6 +193,10 @@ def wrong_dimensions(encoder: EncoderFolder, asked: int) -> str:
         return f"found {asked}, expected 1 to {encoder.dimension}"
     declared = "" if encoder.matryoshka else ", since the model declares no shorter vectors"
     return f"found {asked}, expected {' or '.join(map(str, sizes))}{declared}"
+
+
+def _nothing_in_it() -> RequestError:
+    return RequestError("the text has no tokens in this model: nothing to embed")
 
 
 def _place(text: int, piece: Piece) -> Place:

@@ -15,6 +15,7 @@ from coordinator.tokens import unpack
 from fleet.encoder_folder import read_encoder
 from fleet.errors import FleetError, UsageError
 from fleet.job import Embedding, Task
+from tests.bare_model import train_tokenizer as bare_tokenizer
 from tests.embedders import CLS, DIMENSION, MAX_SEQ_TOKENS, SEP, bare_embedder, letters
 
 TOKENIZER = letters()
@@ -144,6 +145,13 @@ def test_texts_whose_tokens_are_more_when_cut_still_fit(take: Take, tmp_path: Pa
     (request,) = take(text, folder=folder)
     assert request.error is None or "cannot be cut" in request.error
     assert all(row.length <= MAX_SEQ_TOKENS for row in request.rows)
+
+
+def test_a_long_text_of_blanks_alone_is_nothing_also_where_blanks_are_tokens(take: Take, tmp_path: Path) -> None:
+    folder = bare_embedder(tmp_path / "m")
+    bare_tokenizer().save(str(folder / "tokenizer.json"))
+    (request,) = take(batch(" \n" * 200), folder=folder, long="chunk")
+    assert request.error == "the text has no tokens in this model: nothing to embed"
 
 
 # -- OpenAI batch lines ----------------------------------------------------------------------------
