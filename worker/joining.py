@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -51,11 +51,10 @@ class Joining:
         self._options = options
         self._herald = herald
 
-    def go(self, given: str | None, joined: Callable[[], object]) -> int:
+    def go(self, given: str | None) -> int:
         """Joins with the token `given`, or the kept one, then works until told to stop; the exit status.
 
-        `joined` is called each time this Mac was let in and its credentials are kept. Raises AuthError and
-        NoCoordinatorError.
+        Raises AuthError and NoCoordinatorError.
         """
         place = home(self._state)
         seat = Seat.take(place)
@@ -67,14 +66,14 @@ class Joining:
             )
             token, at = _wanted(given, Credentials.kept(self._state))
             with awake():
-                while (status := self._once(token, at, joined)) == Exit.AUTH:
+                while (status := self._once(token, at)) == Exit.AUTH:
                     self._herald.say("forgotten", "the coordinator does not know this Mac any more: asking again")
                     time.sleep(ASK_AGAIN_S)
             return status
         finally:
             seat.release()
 
-    def _once(self, token: Token | None, at: Address | None, joined: Callable[[], object]) -> int:
+    def _once(self, token: Token | None, at: Address | None) -> int:
         """Joins and works; the exit status, `Exit.AUTH` when the coordinator forgot this Mac meanwhile."""
         kept = Credentials.kept(self._state)
         known = [place for place in (at, self._options.given) if place is not None]
@@ -87,7 +86,6 @@ class Joining:
                 self._stay_visible(token)
             raise
         credentials.keep(self._state)
-        joined()
         self._herald.say(
             "joined",
             f"joined {credentials.coordinator} at {at} as {credentials.name}; Ctrl-C leaves",

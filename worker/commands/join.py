@@ -62,6 +62,7 @@ def _address(text: str) -> Address:
 
 def main(args: argparse.Namespace) -> int:
     """Joins, then works until told to stop: 0 then, 4 when this Mac may not join or not any more."""
+    _hide(args.token)
     from worker.herald import Herald
     from worker.joining import Joining, Options
 
@@ -72,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
     )
     herald = Herald(_stdout if args.json else _stderr, as_json=args.json)
     try:
-        return Joining(state, options, herald).go(_token(args), joined=lambda: _hide(args.token))
+        return Joining(state, options, herald).go(_token(args))
     finally:
         herald.close()
 
@@ -102,9 +103,9 @@ def _token(args: argparse.Namespace) -> str | None:
 
 
 def _hide(token: str | None) -> None:
-    """Starts this command anew without the token, which is kept by now: a command line is there for all to read."""
+    """Starts this command anew with the token in its environment: a command line is there for all to read."""
     if token and token in sys.orig_argv:
-        sys.stdout.flush()
+        os.environ[TOKEN_VARIABLE] = token
         os.execv(sys.executable, [word for word in sys.orig_argv if word != token])
 
 
