@@ -66,6 +66,8 @@ class MadeUp:
         if job not in self.orders:
             raise UsageError(f"there is no job {job}")
         record = self.ledger.job(job).record
+        if record.state is not JobState.RUNNING:
+            raise UsageError(f"job {job} is {record.state.value}, there is nothing to cancel")
         self._todo = [(other, intake) for other, intake in self._todo if other.id != job]
         self._end(record, JobState.CANCELLED, "cancelled", openai=self.ledger.is_openai(job))
 

@@ -73,7 +73,8 @@ class FleetRoutes:
         job = self._find(request)
         if job.state in OVER - {"cancelled"}:
             raise ApiError(409, f"job {job.id} has {job.state}, there is nothing to cancel", code="job_over")
-        self._desk.ask(lambda service: service.cancel(job.id))
+        if job.state not in OVER:
+            self._desk.ask(lambda service: service.cancel(job.id))
         return JSONResponse(self._find(request).as_dict())
 
     def answers(self, request: Request) -> Response:

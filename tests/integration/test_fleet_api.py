@@ -15,6 +15,7 @@ import pytest
 
 from coordinator.running import Running
 from fleet import token
+from fleet.cli import main
 from tests.embedders import bare_embedder
 from tests.models import tiny_llama
 from tests.runner import Fleet, read_lines, wait_until, write_prompts
@@ -25,6 +26,22 @@ ENDPOINT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_llama(tmp_path_factory.mktemp("model") / "tiny")
+
+
+class Here:
+    """Commands of this process over a state folder, which need not load what the tests have loaded."""
+
+    def __init__(self, fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+        self._fleet = fleet
+        self._capsys = capsys
+
+    def __call__(self, *args: str | Path, status: int = 0) -> str:
+        """What the command prints; AssertionError when it ends with another status."""
+        self._capsys.readouterr()
+        got = main([*map(str, args), "--state-dir", str(self._fleet.state.root)])
+        printed = self._capsys.readouterr()
+        assert got == status, printed.err
+        return printed.out
 
 
 class Up:
@@ -93,26 +110,30 @@ def answered(client: openai.OpenAI, backlog: Path, endpoint: Any = ENDPOINT) -> 
     return [json.loads(line) for line in client.files.content(batch.output_file_id).text.splitlines()]
 
 
-def test_openais_client_and_our_commands_share_one_fleet(faked: Up, model: Path, tmp_path: Path) -> None:
+def test_openais_client_and_our_commands_share_one_fleet(
+    faked: Up, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with faked.client() as client:
         lines = answered(client, batch_file(tmp_path / "b.jsonl", 50, model))
     assert [line["custom_id"] for line in lines] == [f"q{number}" for number in range(50)]
     fleet, backlog = faked.fleet, write_prompts(tmp_path / "in.jsonl", ["one", "two"])
     flags = ("-m", model, "--max-tokens", "5")
-    ended = fleet.run("submit", "generate", backlog, *flags, "--wait", "-o", fleet.out).expect(0)
-    assert "job 2: 2 of 2 done" in ended.out
+    do = Here(fleet, capsys)
+    assert "job 2: 2 of 2 done" in do("submit", "generate", backlog, *flags, "--wait", "-o", fleet.out)
     assert [line["id"] for line in read_lines(fleet.out)] == ["r0", "r1"]
-    jobs = json.loads(fleet.run("jobs", "--json").expect(0).out)
+    jobs = json.loads(do("jobs", "--json"))
     assert [(job["id"], job["state"], job["done"]) for job in jobs] == [(1, "finished", 50), (2, "finished", 2)]
-    new = fleet.run("token", "--rotate").expect(0).out
+    new = do("token", "--rotate")
     assert token.parse(new)[0].key != faked.key
     with faked.client() as client, pytest.raises(openai.AuthenticationError):
         client.batches.list()
-    fleet.run("down").expect(0)
+    do("down")
     fleet.validate()
 
 
-def test_ctrl_c_while_waiting_leaves_the_job_running_until_it_is_cancelled(tmp_path: Path, model: Path) -> None:
+def test_ctrl_c_while_waiting_leaves_the_job_running_until_it_is_cancelled(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.05"})
     backlog = write_prompts(tmp_path / "in.jsonl", [f"prompt {number}" for number in range(200)])
     with Up(fleet):
@@ -124,32 +145,35 @@ def test_ctrl_c_while_waiting_leaves_the_job_running_until_it_is_cancelled(tmp_p
         assert "job 1 goes on without you; `fleet watch 1` follows it" in told
         before = fleet.counts().done
         wait_until(lambda: fleet.counts().done > before, within_s=20, story="another answer")
-        fleet.run("cancel", "1").expect(0)
-        watched = fleet.run("watch", "1", "--json").expect(130)
-        last = json.loads(watched.out.splitlines()[-1])
+        do = Here(fleet, capsys)
+        do("cancel", "1")
+        last = json.loads(do("watch", "1", "--json", status=130).splitlines()[-1])
         assert last["state"] == "cancelled"
-        partial = fleet.run("results", "1").expect(0)
-        assert len(partial.out.splitlines()) == last["done"] < 200
+        do("results", "1", "-o", fleet.out)
+        assert len(read_lines(fleet.out)) == last["done"] < 200
     fleet.validate()
 
 
-def test_a_job_outlives_its_coordinator_and_whoever_waits_for_it(tmp_path: Path, model: Path) -> None:
+def test_a_job_outlives_its_coordinator(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "0.01"})
     backlog = write_prompts(tmp_path / "in.jsonl", [f"prompt {number}" for number in range(60)])
     with Up(fleet) as first:
-        fleet.run("submit", "generate", backlog, "-m", model, "--max-tokens", "8").expect(0)
+        do = Here(fleet, capsys)
+        do("submit", "generate", backlog, "-m", model, "--max-tokens", "8")
         wait_until(lambda: fleet.counts().done, within_s=30, story="a first answer")
         first.process.kill()
         first.process.wait(10)
     with Up(fleet):
-        fleet.run("watch", "1").expect(0)
-        fleet.run("results", "1", "-o", fleet.out).expect(0)
+        do("watch", "1")
+        do("results", "1", "-o", fleet.out)
     assert [line["id"] for line in read_lines(fleet.out)] == [f"r{number}" for number in range(60)]
     assert len(set(fleet.computed())) == 60
     fleet.validate()
 
 
-def test_texts_are_embedded_for_openais_client_and_for_ours(faked: Up, tmp_path: Path) -> None:
+def test_texts_are_embedded_for_openais_client_and_for_ours(
+    faked: Up, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = bare_embedder(tmp_path / "embedder")
     backlog, vectors = tmp_path / "b.jsonl", tmp_path / "vectors.npy"
     lines = [
@@ -162,8 +186,8 @@ def test_texts_are_embedded_for_openais_client_and_for_ours(faked: Up, tmp_path:
     assert [line["custom_id"] for line in answers] == [f"e{n}" for n in range(5)]
     first = answers[0]["response"]["body"]["data"][0]["embedding"]
     texts = write_prompts(tmp_path / "texts.jsonl", [f"text {n}" for n in range(5)])
-    fleet = faked.fleet
-    fleet.run("submit", "embed", texts, "-m", model, "--text-field", "prompt", "--wait", "-o", vectors).expect(0)
+    do = Here(faked.fleet, capsys)
+    do("submit", "embed", texts, "-m", model, "--text-field", "prompt", "--wait", "-o", vectors)
     matrix = np.load(vectors)
     assert matrix.shape == (5, len(first))
     assert np.allclose(matrix[0], first, atol=1e-6)

@@ -165,6 +165,7 @@ def test_a_job_of_the_fleet_is_cancelled(
     capsys.readouterr()
     assert run(home, "cancel", "1", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"job": 1, "state": "cancelled"}
+    assert run(home, "cancel", "1") == 0
     assert run(home, "watch", "1") == 130
     assert run(home, "cancel", "9") == 2
     assert "there is no job 9" in capsys.readouterr().err
