@@ -1,5 +1,7 @@
 """Rows in flight are in exactly one shard, and only their holders may answer."""
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator.assignments import Assignments, Flight
@@ -52,4 +54,49 @@ def test_releasing_takes_only_what_is_in_flight() -> None:
     assert [r.id for r in assignments.release_shard("a-1")] == [1, 3]
     assert assignments.release_shard("a-1") == []
     assert len(assignments) == 0
+    assignments.validate()
+
+
+def with_a_copy() -> Assignments:
+    """Rows 1 and 2 with a, row 2 with b too."""
+    assignments = Assignments()
+    assignments.send(flight("a-1", "a", 1, 2))
+    assignments.send(replace(flight("b-1", "b", 2), copy=True))
+    assignments.validate()
+    return assignments
+
+
+def test_a_row_may_be_with_two_workers_only_as_a_copy() -> None:
+    assignments = with_a_copy()
+    assert assignments.is_copied(2)
+    assert assignments.has("b", 2)
+    assert not assignments.has("b", 1)
+    assert (assignments.burden("a").rows, assignments.burden("b").rows, len(assignments)) == (2, 1, 2)
+
+
+def test_the_first_result_of_a_copied_row_ends_it_everywhere() -> None:
+    assignments = with_a_copy()
+    assert [flight.worker for flight in assignments.recorded(2)] == ["a", "b"]
+    assignments.validate()
+    assert not assignments.may_answer("b", 2)
+    assert list(assignments.flights) == ["a-1"]
+
+
+@pytest.mark.parametrize(("lost", "left"), [("a", "b"), ("b", "a")])
+def test_a_copied_row_does_not_come_back_while_the_other_worker_has_it(lost: str, left: str) -> None:
+    assignments = with_a_copy()
+    assert 2 not in [row.id for row in assignments.release_worker(lost)]
+    assignments.validate()
+    holder = assignments.shard_of(2)
+    assert holder is not None
+    assert holder.worker == left
+    assert [row.id for row in assignments.release([2], left)] == [2]
+    assignments.validate()
+
+
+def test_rows_are_released_from_the_worker_that_gives_them_back_alone() -> None:
+    assignments = with_a_copy()
+    assert assignments.release([2], "b") == []
+    assert assignments.release([2], "b") == []
+    assert [row.id for row in assignments.release([2], "a")] == [2]
     assignments.validate()
