@@ -24,9 +24,9 @@ from tests.runner import ROOT, Fleet, wait_until, write_prompts
 class Process:
     """A command that runs; every line it prints is kept."""
 
-    def __init__(self, args: list[str], env: Mapping[str, str]) -> None:
+    def __init__(self, args: list[str], env: Mapping[str, str], module: str = "fleet") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fleet", *args],
+            [sys.executable, "-m", module, *args],
             cwd=ROOT,
             env=dict(env),
             stdout=subprocess.PIPE,
@@ -59,6 +59,9 @@ class Process:
 class Yard:
     """A fleet with fake engines; a context that ends all of it."""
 
+    #: what is run in place of `fleet`
+    module = "fleet"
+
     def __init__(self, folder: Path, **env: str) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
@@ -81,7 +84,7 @@ class Yard:
         """Starts the coordinator, for this machine alone, and waits until it can be joined."""
         self.flags = list(flags) or self.flags
         args = ["up", "--local", "--json", *(self.flags or ["--port", "0"]), "--state-dir", str(self.state.root)]
-        self.up_ = Process(args, self.fleet.env)
+        self.up_ = Process(args, self.fleet.env, self.module)
         self._await_up()
         return self
 
@@ -101,13 +104,13 @@ class Yard:
     def join(self, name: str, **env: str) -> Process:
         """Starts a worker of this name, with a state folder of its own."""
         args = ["join", self.running.token, "--name", name, "--state-dir", str(self.folder / name)]
-        self.workers[name] = Process(args, {**self.fleet.env, **env})
+        self.workers[name] = Process(args, {**self.fleet.env, **env}, self.module)
         return self.workers[name]
 
     def rejoin(self, name: str, **env: str) -> Process:
         """Starts a worker again on what it kept."""
         args = ["join", "--name", name, "--state-dir", str(self.folder / name)]
-        self.workers[name] = Process(args, {**self.fleet.env, **env})
+        self.workers[name] = Process(args, {**self.fleet.env, **env}, self.module)
         return self.workers[name]
 
     # -- asking --------------------------------------------------------------------------------------
