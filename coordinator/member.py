@@ -55,8 +55,9 @@ class Member:
     #: epoch of the broker on which it was last heard
     epoch: str = ""
     throughput: Throughput = field(default_factory=Throughput)
-    #: with the model its engine holds
+    #: with the model of this hash, the last that it held
     speed: Speed = field(default_factory=Speed)
+    speed_of: str = ""
     #: number of the next shard cut for it; never goes back
     next_shard: int = field(default_factory=_first_number)
     #: crashes whose suspects all ran through, so that nothing was to blame but the load
@@ -103,8 +104,9 @@ class Member:
         """Takes a beat."""
         if self.beat is not None and beat.nonce != self.beat.nonce:
             self.refused.clear()
-        if self.engine and beat.engine and self.engine.model_hash != beat.engine.model_hash:
-            self.speed = Speed()
+        if beat.engine is not None and beat.engine.model_hash != self.speed_of:
+            self.speed = Speed(beat.engine.decode_tps, beat.engine.prefill_tps)
+            self.speed_of = beat.engine.model_hash
         self.beat = beat
         self.heard_s = now_s
         self.forgotten = False

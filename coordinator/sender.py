@@ -16,6 +16,7 @@ from coordinator.picture import row_views, shard_views, weigh
 from coordinator.records import OpenRow
 from coordinator.roster import Roster
 from coordinator.scheduler import decide
+from coordinator.shares import Shares
 from coordinator.work_order import offers
 from fleet.messages import Cancel, Shard
 
@@ -31,15 +32,18 @@ class Sender:
         self._faults = faults
         self._dispatch = dispatch
         self._tell = tell
+        self._shares = Shares()
 
     def send(self) -> bool:
         """Sends the shards that are due; False when none was."""
         moves = Moves()
         shards = [*self._trials(), *self._work(moves)]
+        names = {member.id: member.name for member in self._roster.members.values()}
+        there = {member.id: member.speed for member in self._roster.takers()}
         # All are in flight now: one that does not reach its queue is missed there, and its rows come back.
         for worker, shard in shards:
             self._dispatch.send(worker, shard)
-        for sentence in moves.told({member.id: member.name for member in self._roster.members.values()}):
+        for sentence in (*moves.told(names), *self._shares.told(there, names)):
             self._tell(sentence)
         return bool(shards)
 

@@ -89,7 +89,9 @@ class _Rates:
 class Speed:
     """One worker's speed with one model."""
 
-    def __init__(self) -> None:
+    def __init__(self, decode_tps: float = 0.0, prefill_tps: float = 0.0) -> None:
+        """What was measured in an earlier run, 0 where nothing was; it counts until there is better."""
+        self._first = decode_tps or FIRST_DECODE_TPS, prefill_tps or FIRST_PREFILL_TPS
         self._fast = _Rates(FAST_S)
         self._slow = _Rates(SLOW_S)
         self._last = Figures()
@@ -104,12 +106,12 @@ class Speed:
     @property
     def decode_tps(self) -> float:
         """New tokens per second of decoding in a full batch."""
-        return self._fast.decode_tps or FIRST_DECODE_TPS
+        return self._fast.decode_tps or self._first[0]
 
     @property
     def prefill_tps(self) -> float:
         """Prompt tokens per second of computing prompts."""
-        return self._fast.prefill_tps or FIRST_PREFILL_TPS
+        return self._fast.prefill_tps or self._first[1]
 
     @property
     def pace(self) -> float:

@@ -156,6 +156,9 @@ class Ready:
     context_tokens: int
     #: why this model runs at batch 1, empty when it batches
     single: str = ""
+    #: new tokens and prompt tokens per second, as measured in an earlier run; 0 where nothing was
+    decode_tps: float = 0.0
+    prefill_tps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

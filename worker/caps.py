@@ -200,3 +200,11 @@ def first_guess(curves: Mapping[int, Curve]) -> int:
     """A provisional cap from buckets measured before: the knee of the shortest; 0 when there is none."""
     knees = [curve.knee.rows for _, curve in sorted(curves.items()) if curve.ended and curve.knee is not None]
     return knees[0] if knees else 0
+
+
+def promised(curves: Mapping[int, Curve], rows: int) -> tuple[float, float]:
+    """Throughput of `rows` decoding together, and of prompts, by the shortest bucket that tells; 0 for none."""
+    known = [curve for _, curve in sorted(curves.items())]
+    decode = (tps for curve in known if (tps := curve.expected_tps(rows)) is not None)
+    prompts = (max(sample.tps for sample in curve.prefill) for curve in known if curve.prefill)
+    return next(decode, 0.0), next(prompts, 0.0)

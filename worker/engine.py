@@ -19,7 +19,7 @@ import mlx.core as mx
 from fleet.errors import DecodeError, FleetError, ModelError
 from fleet.messages import Message, Ready, Refused
 from worker import memory
-from worker.caps import Bounds, Caps, first_guess
+from worker.caps import Bounds, Caps, first_guess, promised
 from worker.decoder import Decoder
 from worker.device import subject, working_set_bytes
 from worker.embedding_engine import start_embedding
@@ -73,7 +73,9 @@ def start(
     ):
         raise ModelError(problem)
     store = KneeStore(knees, subject(loaded.hash))
-    caps = make_caps(loaded, store.load(), limits, given=cap, guess=lambda: provisional_cap(loaded, budget))
+    curves = store.load()
+    caps = make_caps(loaded, curves, limits, given=cap, guess=lambda: provisional_cap(loaded, budget))
+    decode_tps, prefill_tps = promised(curves, caps.provisional)
     ready = Ready(
         model_hash=loaded.hash,
         cap=caps.provisional,
@@ -81,6 +83,8 @@ def start(
         budget_bytes=budget,
         context_tokens=loaded.context_tokens,
         single=loaded.single,
+        decode_tps=decode_tps,
+        prefill_tps=prefill_tps,
     )
     mx.clear_cache()
     mx.reset_peak_memory()

@@ -6,58 +6,27 @@ import pytest
 
 from coordinator.speeds import FIRST_DECODE_TPS, THROTTLED_S, Speed
 from fleet.messages import Figures
-
-CAP = 8
-
-
-class Engine:
-    """Counters of an engine that works at some speed, and the speed learnt from its beats."""
-
-    def __init__(self) -> None:
-        self.speed = Speed()
-        self.now_s = 0.0
-        self.counted = {"output_tokens": 0.0, "decode_s": 0.0, "steps": 0.0, "step_rows": 0.0, "step_cap": 0.0}
-        self.counted |= {"prompt_tokens": 0.0, "prefill_s": 0.0}
-
-    def work(self, seconds: float, *, tps: float = 80.0, rows: int = CAP, idle_s: float = 0.0, **state: bool) -> Engine:
-        """A tenth of the time at prompts, at ten times the rate; the rest decoding, and idle before each beat."""
-        beat_s = 3.0
-        for _ in range(round(seconds / beat_s)):
-            self.now_s += beat_s + idle_s
-            steps = tps * 0.9 * beat_s / CAP
-            self.counted["output_tokens"] += steps * rows
-            self.counted["decode_s"] += 0.9 * beat_s
-            self.counted["steps"] += steps
-            self.counted["step_rows"] += steps * rows
-            self.counted["step_cap"] += steps * CAP
-            self.counted["prompt_tokens"] += tps * beat_s
-            self.counted["prefill_s"] += 0.1 * beat_s
-            self.beat(**state)
-        return self
-
-    def beat(self, **state: bool) -> None:
-        counts = {name: value if name.endswith("_s") else round(value) for name, value in self.counted.items()}
-        self.speed.report(Figures(**counts), self.now_s, **state)  # type: ignore[arg-type]
+from tests.steady_engine import CAP, SteadyEngine
 
 
 def test_nothing_is_known_before_a_full_window() -> None:
     assert Speed().decode_tps == FIRST_DECODE_TPS
-    assert Engine().work(60, rows=CAP // 2).speed.reports == 0
+    assert SteadyEngine().work(60, rows=CAP // 2).speed.reports == 0
 
 
 def test_a_full_batch_tells_both_speeds() -> None:
-    speed = Engine().work(30).speed
+    speed = SteadyEngine().work(30).speed
     assert speed.decode_tps == pytest.approx(80, rel=0.02)
     assert speed.prefill_tps == pytest.approx(800, rel=0.02)
 
 
 def test_a_batch_is_full_when_memory_lets_no_more_rows_in() -> None:
     """A cap that the rows' KV never lets be reached would leave the speed unknown for ever."""
-    assert Engine().work(30, rows=CAP // 2, waits=True).speed.decode_tps == pytest.approx(40, rel=0.05)
+    assert SteadyEngine().work(30, rows=CAP // 2, waits=True).speed.decode_tps == pytest.approx(40, rel=0.05)
 
 
 def test_the_last_rows_of_a_draining_batch_teach_no_speed_but_that_of_a_row_alone() -> None:
-    engine = Engine().work(60)
+    engine = SteadyEngine().work(60)
     before = engine.speed.decode_tps
     engine.work(30, tps=320, rows=1)
     assert engine.speed.decode_tps == before
@@ -65,18 +34,18 @@ def test_the_last_rows_of_a_draining_batch_teach_no_speed_but_that_of_a_row_alon
 
 
 def test_measuring_the_knee_is_no_slowness() -> None:
-    engine = Engine().work(60)
+    engine = SteadyEngine().work(60)
     before = engine.speed.decode_tps
     assert engine.work(30, tps=10, steady=False).speed.decode_tps == before
 
 
 def test_time_between_steps_counts() -> None:
     """A process that is kept from working a third of the time is a third slower, whatever its own clock says."""
-    assert Engine().work(60, idle_s=1.5).speed.decode_tps == pytest.approx(80 * 3 / 4.5, rel=0.02)
+    assert SteadyEngine().work(60, idle_s=1.5).speed.decode_tps == pytest.approx(80 * 3 / 4.5, rel=0.02)
 
 
 def test_a_speed_follows_within_a_minute_or_two_and_a_slump_is_told() -> None:
-    engine = Engine().work(600)
+    engine = SteadyEngine().work(600)
     assert not engine.speed.throttled
     engine.work(60, tps=20)
     assert engine.speed.decode_tps < 50
@@ -88,7 +57,7 @@ def test_a_speed_follows_within_a_minute_or_two_and_a_slump_is_told() -> None:
 
 
 def test_a_new_engine_of_the_same_worker_does_not_count_backwards() -> None:
-    engine = Engine().work(30)
+    engine = SteadyEngine().work(30)
     before = engine.speed.decode_tps
     engine.counted = dict.fromkeys(engine.counted, 0.0)
     engine.work(30)
@@ -100,3 +69,10 @@ def test_an_encoder_has_a_speed_without_steps() -> None:
     for beat in range(5):
         speed.report(Figures(prompt_tokens=30_000 * beat, prefill_s=1.5 * beat), 3.0 * beat)
     assert speed.prefill_tps == pytest.approx(20_000)
+
+
+def test_a_speed_measured_before_counts_until_there_is_better() -> None:
+    engine = SteadyEngine()
+    engine.speed = Speed(500.0, 5000.0)
+    assert (engine.speed.decode_tps, engine.speed.prefill_tps) == (500.0, 5000.0)
+    assert engine.work(30).speed.decode_tps == pytest.approx(80, rel=0.02)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.caps import WINDOW_S, WORTH_ROWS, WORTH_S, Bounds, Caps, first_guess
+from worker.caps import WINDOW_S, WORTH_ROWS, WORTH_S, Bounds, Caps, first_guess, promised
 from worker.knee import Curve, Prefill, PrefillSample, Sample, interpolated
 
 START, MOST = Prefill(rows=1, tokens=128), Prefill(rows=4, tokens=512)
@@ -207,3 +207,16 @@ def test_every_published_machine_ends_up_at_a_batch_within_5_percent_of_its_best
     found = interpolated(points, it.own(SHORT))
     assert found is not None
     assert found >= 0.95 * max(table["tok_s"])
+
+
+def test_speeds_measured_before_are_promised_where_a_curve_tells() -> None:
+    knee = Curve(
+        bucket_tokens=512,
+        samples=(Sample(rows=4, tps=100.0), Sample(rows=8, tps=160.0)),
+        prefill=(PrefillSample(setting=Prefill(rows=1, tokens=128), tps=900.0),),
+        scale=0.5,
+    )
+    known = {1024: knee, 256: Curve(bucket_tokens=256)}
+    assert promised(known, 6) == (65.0, 900.0)
+    assert promised(known, 16) == (0.0, 900.0)
+    assert promised({}, 8) == (0.0, 0.0)
