@@ -46,6 +46,7 @@ class LocalWorker:
         self._environment = dict(os.environ)
         if login:
             self._environment[URL_VARIABLE] = broker.url_of(login)
+            self._command.append("--pause")  # others of the fleet go on meanwhile
         elif not broker.foreign:
             self._command += ["--broker", broker.url]
         if engine := os.environ.get(TEST_ENGINE_VARIABLE):
