@@ -37,7 +37,7 @@ class IntakeOptions:
     split: bool = True
     #: for templates with a thinking switch; None is off
     think: bool | None = None
-    #: embed: what becomes of a text over the model's max_seq_length, see `vector_options.LONG`; empty for chunk, and for
+    #: embed: what becomes of a text over the model's max_seq_length, see `vector_options.LONG`; empty is chunk, and
     #: error in OpenAI batch lines, whose answers have one vector a text
     long: str = ""
     #: embed: of the numbers in a vector, float32 or float16

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.backlog_flags import intake_options
 from coordinator.commands import run
 from fleet.cli import main
 from fleet.errors import UsageError
@@ -44,4 +45,23 @@ def test_no_split_goes_with_summarize_only(task: str, tmp_path: Path, capsys: py
 
 def test_a_misspelt_task_is_told_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "summarise", "in.jsonl", "-m", "model", "-o", "out.jsonl"]) == 2
-    assert "expected generate or summarize or classify, did you mean summarize?" in capsys.readouterr().err
+    assert "expected generate or summarize or classify or embed, did you mean summarize?" in capsys.readouterr().err
+
+
+def test_the_flags_of_embed_reach_the_options() -> None:
+    flags = ["--long", "truncate", "--dtype", "float16", "--dimensions", "64", "--prompt", "query"]
+    options = intake_options(parsed(*flags))
+    assert (options.long, options.dtype, options.dimensions, options.prompt_name) == (
+        "truncate",
+        "float16",
+        64,
+        "query",
+    )
+    usual = intake_options(parsed())
+    assert (usual.long, usual.dtype, usual.dimensions, usual.prompt_name) == ("", "float32", 0, None)
+
+
+@pytest.mark.parametrize("flag", ["--long=cut", "--dtype=int8", "--dimensions=0"])
+def test_a_flag_of_embed_that_is_no_choice_is_a_usage_error(flag: str) -> None:
+    with pytest.raises(UsageError, match=f"{flag.partition('=')[0]}: "):
+        parsed(flag)
