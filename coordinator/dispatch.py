@@ -70,8 +70,8 @@ class Sight:
 
 
 class PlainJob(Job):  # type: ignore[misc]  # rq is read as untyped
-    """Keeps a shard as it is: RQ's compression is half of all the coordinator's work (0.17 s of CPU per 1,000 rows of 500
-    tokens, Xeon). RQ reads both."""
+    """Keeps a shard as it is: RQ's compression is half of all the coordinator's work (0.17 s of CPU per 1,000 rows of
+    500 tokens, Xeon). RQ reads both."""
 
     def to_dict(self, include_meta: bool = True, include_result: bool = True) -> dict[str, Any]:
         """The job as RQ stores it."""

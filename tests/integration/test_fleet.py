@@ -110,7 +110,7 @@ def test_a_job_whose_model_or_input_is_unusable_fails_with_the_sentence_and_othe
     yard.await_state(good, "finished")
 
 
-def test_one_that_joins_in_the_middle_has_rows_within_three_seconds_of_its_model_and_one_without_it_says_so(
+def test_one_that_joins_in_the_middle_has_rows_soon_and_one_without_the_model_says_so(
     yard: Yard, models: tuple[Path, Path]
 ) -> None:
     job = yard.submit("late", models[0], MANY, *SHORT)
