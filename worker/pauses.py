@@ -109,7 +109,7 @@ class Pauses:
         reason = pause_reason(self._look(), before=self._reason, works_on_battery=self._works_on_battery)
         if reason == self._reason:
             return
-        log.info("pausing: %s", reason) if reason else log.info("working again")
+        log.info("paused: %s", reason or "no more")
         self._reason = reason
         self._desk.pause(reason)
 
