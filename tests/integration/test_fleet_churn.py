@@ -2,6 +2,7 @@
 
 import random
 import signal
+import statistics
 import time
 
 import pytest
@@ -13,8 +14,11 @@ from tests.models import tiny_llama
 from tests.runner import read_lines, write_prompts
 
 ROWS = 2000
+KILLS = 20
 #: A row takes two seconds, a worker has eight at a time: about a minute for all eight.
 SLOW = {"fake": "yes", "FAKE_CAP": "8", "FAKE_STEP_S": "0.1"}
+#: A row takes a second.
+STEADY = {**SLOW, "FAKE_STEP_S": "0.05"}
 
 
 @pytest.mark.soak
@@ -66,3 +70,49 @@ def churn(fleet, workers, rng):
         host.link(up=False)
         time.sleep(rng.choice([1.0, 5.0, 15.0]))
         host.link(up=True)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_twenty_kills_each_with_full_batches_and_shards_queued(tmp_path):
+    """Says how long rows take into the pool, and until the last of the victim's batch runs elsewhere, where no slot is
+    free: a second for the batch there, one for the rows that wait, and what is queued before them."""
+    model = tiny_llama(tmp_path / "m")
+    with Network() as network:
+        lan = network.segment()
+        studio, *hosts = (network.host(name, lan) for name in ("studio", "air", "pro", "mini"))
+        fleet = HostFleet(tmp_path)
+        try:
+            fleet.up(studio)
+            workers = {host: fleet.join(host, **STEADY) for host in hosts}
+            for worker in workers.values():
+                worker.says("idle", within_s=60)
+            backlog = write_prompts(tmp_path / "backlog.jsonl", [f"Say {number}." for number in range(20_000)])
+            fleet.run(studio, "submit", "generate", backlog, "-m", model, "--max-tokens", "20")
+            took = [kill(fleet, studio, workers, hosts[number % len(hosts)]) for number in range(KILLS)]
+        finally:
+            fleet.close()
+    for what, times in zip(("in the pool", "running elsewhere"), zip(*took, strict=True), strict=True):
+        print(f"{what}: median {statistics.median(times):.1f} s, worst {max(times):.1f} s of {KILLS} kills")
+    assert max(pool for pool, _ in took) <= 14.0
+
+
+def kill(fleet, studio, workers, victim):
+    """Kills a worker with all it started, and has it join again; seconds to the pool, and to running elsewhere."""
+    until(lambda: all(len(fleet.running(host)) == 8 for host in workers), 60)
+    time.sleep(2.0)
+    rows, at, at_wall = fleet.running(victim), time.monotonic(), time.time()
+    workers[victim].signal(signal.SIGKILL)
+    workers[victim].ends()
+
+    def elsewhere():
+        time.sleep(0.2)
+        notes = [fleet.admitted(host) for host in workers if host is not victim]
+        return {key: max(found.get(key, 0.0) for found in notes) for key in rows}
+
+    times = until(lambda: min((found := elsewhere()).values()) > at and found, 40)
+    events = fleet.snapshot(studio)["events"]
+    lost = [each["at"] for each in events if f"{victim.name} is lost" in each["text"] and each["at"] > at_wall]
+    workers[victim] = fleet.join(victim, token="", **STEADY)
+    print(f"{victim.name}: in the pool after {lost[0] - at_wall:.1f} s, elsewhere {max(times.values()) - at:.1f} s")
+    return lost[0] - at_wall, max(times.values()) - at
