@@ -20,6 +20,13 @@ _BLAS = ("cmeel-openblas", "cmeel.prefix/lib/libopenblas.so")
 _RUNTIME = ("mlx-cpu", "mlx_cpu.libs")
 _FORTRAN = "libgfortran.so.5"
 _THREADS = "OPENBLAS_NUM_THREADS"
+#: MLX allocates each array anew on a CPU. glibc takes large ones from the kernel page by page and gives them back at
+#: once, which cost more than the arithmetic on them: GELU of 1,024 x 1,536 numbers took 20 ms, and 9 ms like this.
+_MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
 
 
 def engine_environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -35,7 +42,7 @@ def engine_environment(env: Mapping[str, str]) -> dict[str, str]:
     if runtime is None and not _system_has_fortran():
         return dict(env)
     threads = str(max((os.cpu_count() or 1) - 1, 1))
-    return with_library({_THREADS: threads, **env}, blas, runtime)
+    return with_library({_THREADS: threads, **_MALLOC, **env}, blas, runtime)
 
 
 def with_library(env: Mapping[str, str], library: Path, folder: Path | None) -> dict[str, str]:

@@ -2,13 +2,14 @@
 
 There MLX 0.32 computes exponentials and error functions one number at a time: erf took 78 ns a number and softmax 15-40
 on the development machine, a sum or a product 0.3, since those are vectorised. Both functions here are as exact as
-float32 is: their errors are those of rounding.
+float32 is: their errors are those of rounding. Compiled they take half of what the single steps do.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import mlx.core as mx
 
@@ -47,6 +48,7 @@ _MANTISSA_BITS = 23
 _LEAST = -126.0
 
 
+@partial(mx.compile, shapeless=True)
 def gelu(x: mx.array) -> mx.array:
     """x times the normal distribution at x."""
     u = mx.clip(x, -_GELU_END, _GELU_END)
@@ -60,8 +62,13 @@ def attend(queries: mx.array, keys: mx.array, values: mx.array, mask: mx.array |
     scores = (queries * scale) @ keys.swapaxes(-1, -2)  # in powers of two
     if mask is not None:
         scores = scores + mask
-    weights = power_of_two(scores - scores.max(axis=-1, keepdims=True))
+    weights = _weights(scores, scores.max(axis=-1, keepdims=True))
     return (weights @ values) / weights.sum(axis=-1, keepdims=True)
+
+
+@mx.compile
+def _weights(scores: mx.array, largest: mx.array) -> mx.array:
+    return power_of_two(scores - largest)
 
 
 def power_of_two(y: mx.array) -> mx.array:
