@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.records import OpenRow
@@ -93,6 +93,10 @@ class Assignments:
             else:
                 self._shard_of[row] = flight.id
             self._holders.setdefault(row, set()).add(flight.worker)
+
+    def remember(self, holders: Mapping[int, set[str]]) -> None:
+        """Takes over from an earlier coordinator who may answer which open row."""
+        self._holders.update(holders)
 
     def may_answer(self, worker: str, row: int) -> bool:
         """True when `row` was sent to `worker` at some time and is not recorded yet."""

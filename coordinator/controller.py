@@ -16,6 +16,7 @@ from coordinator.dispatch import Dispatch
 from coordinator.faults import Faults, HopelessJobError
 from coordinator.job_run import JobRun
 from coordinator.ledger import Ledger
+from coordinator.ledger_schema import job_of
 from coordinator.member import Member, Presence
 from coordinator.records import OpenRow
 from coordinator.roster import Roster
@@ -42,8 +43,10 @@ class Controller:
         dispatch: Dispatch,
         tell: Callable[[str], None] = log.info,
         clock: Callable[[], float] = time.monotonic,
+        lasting: bool = False,
     ) -> None:
-        """`tell` takes a sentence on what happened, for people."""
+        """`tell` takes a sentence on what happened, for people. With `lasting`, who was sent which row is recorded:
+        workers that outlive this coordinator then answer to the next one."""
         self.ledger = ledger
         self.dispatch = dispatch
         self.clock = clock
@@ -53,7 +56,9 @@ class Controller:
         self.runs = self.roster.runs
         self.assignments = self.roster.assignments
         self.faults = Faults(ledger, self.assignments, dispatch)
-        self._sender = Sender(self.roster, self.faults, dispatch, tell)
+        self._sender = Sender(self.roster, self.faults, dispatch, tell, ledger.note_sent if lasting else None)
+        if lasting:
+            self.assignments.remember(ledger.holders())
         #: rows recorded since the start, computed by a worker
         self.computed = 0
         #: when work began, by the clock, until the first shard is sent
@@ -140,7 +145,7 @@ class Controller:
         self._end_doubles(doubles)
         self.computed += len(accepted)
         member.rows_done += len(accepted)
-        for job in self.ledger.jobs_of(reducible):
+        for job in {job_of(request) for request in reducible}:
             if job in self.runs:
                 self.runs[job].reduce_ready()
 

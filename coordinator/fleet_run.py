@@ -46,7 +46,9 @@ class FleetRun:
         self._premises = premises
         self._interrupts = Interrupts()
         self._events = Events(on_event)
-        self._controller = Controller(ledger=ledger, dispatch=Dispatch(premises.broker.url), tell=self._events.tell)
+        self._controller = Controller(
+            ledger=ledger, dispatch=Dispatch(premises.broker.url), tell=self._events.tell, lasting=True
+        )
         self._membership = self._let_in(premises)
         self._office = JobOffice(self._controller, ledger, state)
         self._drain = Drain(self._controller)

@@ -7,7 +7,7 @@ Ledger that one thread uses at a time; others read beside it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -205,9 +205,17 @@ class Ledger:
             touch_rows(self._store, ledger_results.record_results(self._store, self._rows.samplings, worker, results))
             return settle(self._store)
 
+    def note_sent(self, sent: Iterable[tuple[int, str]]) -> None:
+        """Remembers, beyond this process, which worker may answer which row."""
+        with self._writing():
+            ledger_results.note_sent(self._store, sent)
+
+    def holders(self) -> dict[int, set[str]]:
+        """Of each open row that was noted as sent, the workers that may answer it."""
+        return ledger_results.holders(self._store)
+
     def hear(self, report: str) -> bool:
-        """False for the id of a report that was heard before, by an earlier coordinator too: a worker tells what it
-        told to a broker that is gone again to the next one."""
+        """False for the id of a report heard before, by an earlier coordinator too: a new broker is told again."""
         with self._writing():
             return ledger_results.hear_report(self._store, report)
 
@@ -272,11 +280,6 @@ class Ledger:
     def validate(self) -> None:
         """AssertionError with the story when an invariant is broken or a total is wrong; reads every table."""
         check_ledger(self._store)
-
-    @staticmethod
-    def jobs_of(requests: Sequence[int]) -> set[int]:
-        """The jobs these requests belong to."""
-        return {job_of(request) for request in requests}
 
     # -- inside ----------------------------------------------------------------------------------
 

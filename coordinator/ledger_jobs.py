@@ -153,6 +153,7 @@ def _forget_rows(store: Store) -> int:
     store.run("DELETE FROM result WHERE NOT EXISTS (SELECT 1 FROM part WHERE part.row = result.row)")
     rows = store.run("DELETE FROM row WHERE NOT EXISTS (SELECT 1 FROM part WHERE part.row = row.id)")
     store.run("DELETE FROM sampling WHERE id NOT IN (SELECT sampling FROM row)")
+    store.run("DELETE FROM sent")  # ids of rows are given out again, and nobody works on the folder now
     return rows
 
 

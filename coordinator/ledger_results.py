@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from coordinator.ledger_rows import Samplings
@@ -34,6 +34,7 @@ def record_results(store: Store, samplings: Samplings, worker: str, results: Seq
     done = [result for result in kept if result.finish is not Finish.ERROR]
     store.run_many(_INSERT, [(*_values(result), worker) for result in done])
     store.run_many("UPDATE row SET state = 1 WHERE id = ?", [(r.id,) for r in done])
+    store.run_many("DELETE FROM sent WHERE row = ?", [(r.id,) for r in kept])
     for result in kept:
         if result.finish is Finish.ERROR:
             fail_row(store, result.id, RowState.ERROR, result.error or "the engine gave no reason")
@@ -52,6 +53,19 @@ def _checked(result: RowResult, embedding: Embedding | None) -> RowResult:
 def _values(result: RowResult) -> tuple[object, ...]:
     tokens = (result.input_tokens, result.output_tokens)
     return (result.id, result.text, result.finish.value, *tokens, result.reasoning, result.vector or None)
+
+
+def note_sent(store: Store, sent: Iterable[tuple[int, str]]) -> None:
+    """Remembers who may answer which row."""
+    store.run_many("INSERT OR IGNORE INTO sent (row, worker) VALUES (?, ?)", sent)
+
+
+def holders(store: Store) -> dict[int, set[str]]:
+    """Of each open row that was sent, the workers that may answer it."""
+    found: dict[int, set[str]] = {}
+    for row, worker in store.rows("SELECT s.row, s.worker FROM sent s JOIN row r ON r.id = s.row AND r.state = 0"):
+        found.setdefault(row, set()).add(worker)
+    return found
 
 
 def fail_row(store: Store, row: int, state: RowState, reason: str) -> bool:

@@ -8,7 +8,7 @@ the key as primary key.
 from __future__ import annotations
 
 #: PRAGMA user_version of a ledger this code reads and writes.
-VERSION = 5
+VERSION = 6
 
 #: Bits of a request's id that hold its ordinal.
 ORDINAL_BITS = 32
@@ -103,6 +103,13 @@ CREATE TABLE result (
 
 -- what workers tell once and for all: crashes, and rows given back
 CREATE TABLE report (id TEXT PRIMARY KEY) WITHOUT ROWID;
+-- Open rows that a fleet sent, and to whom: only those may answer them, also to the next coordinator.
+CREATE TABLE sent (
+    row INTEGER NOT NULL,
+    worker TEXT NOT NULL,
+    PRIMARY KEY (row, worker)
+) WITHOUT ROWID;
+
 CREATE TRIGGER result_is_final BEFORE UPDATE ON result
 BEGIN SELECT RAISE(ABORT, 'a committed result never changes'); END;
 CREATE TRIGGER row_done_is_final BEFORE UPDATE OF state ON row WHEN OLD.state = 1

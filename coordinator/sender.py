@@ -3,7 +3,7 @@ another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from coordinator.assignments import Flight
 from coordinator.dispatch import Dispatch
@@ -27,11 +27,20 @@ Addressed = tuple[str, Shard]
 class Sender:
     """Sends work, a few times a second."""
 
-    def __init__(self, roster: Roster, faults: Faults, dispatch: Dispatch, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        faults: Faults,
+        dispatch: Dispatch,
+        tell: Callable[[str], None],
+        note: Callable[[Iterable[tuple[int, str]]], None] | None = None,
+    ) -> None:
+        """`note` is told which row goes to which worker, before it goes."""
         self._roster = roster
         self._faults = faults
         self._dispatch = dispatch
         self._tell = tell
+        self._note = note
         self._shares = Shares()
 
     def send(self) -> bool:
@@ -40,6 +49,8 @@ class Sender:
         shards = [*self._trials(), *self._work(moves)]
         names = {member.id: member.name for member in self._roster.members.values()}
         there = {member.id: member.speed for member in self._roster.takers()}
+        if shards and self._note is not None:
+            self._note([(row.id, worker) for worker, shard in shards for row in shard.rows])
         # All are in flight now: one that does not reach its queue is missed there, and its rows come back.
         for worker, shard in shards:
             self._dispatch.send(worker, shard)

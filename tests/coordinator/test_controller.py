@@ -19,8 +19,8 @@ from coordinator.records import NewRequest, NewRow, Source
 from fleet.config import StateDir
 from fleet.errors import BrokerError
 from fleet.job import KeyHeader, KeyMaker, Sampling
-from fleet.messages import Crashed, Shard
-from tests.ledgers import spec
+from fleet.messages import Crashed, Finished, Shard
+from tests.ledgers import done, spec
 from tests.post import Post
 from tests.runner import wait_until
 
@@ -57,9 +57,9 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 class Work:
     """A controller with one worker and one job, whose input is the chunk or what the ledger has."""
 
-    def __init__(self, ledger: Ledger, **options: Any) -> None:
+    def __init__(self, ledger: Ledger, *, lasting: bool = False, **options: Any) -> None:
         self.post = Post()
-        self.controller = Controller(ledger=ledger, dispatch=cast(Dispatch, self.post))
+        self.controller = Controller(ledger=ledger, dispatch=cast(Dispatch, self.post), lasting=lasting)
         self.member = Member(id="w", local=True)
         self.controller.add_member(self.member)
         self.ledger = ledger
@@ -154,3 +154,15 @@ def test_rows_of_a_send_that_failed_are_all_in_flight_and_so_come_back(ledger: L
         controller.send_work()
     controller.assignments.validate()
     assert len(controller.assignments) + len(work.run.backlog) == ROWS
+
+
+def test_what_a_worker_computed_for_one_coordinator_counts_for_the_next(ledger: Ledger) -> None:
+    first = Work(ledger, lasting=True).take_in()
+    rows = [row.id for shard in first.sent() for row in shard.rows]
+    assert rows
+    second = Work(ledger, lasting=True)
+    second.run.take_up()
+    second.post.told = [Finished(rows=(done(rows[0]), done(99_999)))]
+    second.controller.absorb()
+    assert second.run.counts().done == 1
+    assert rows[0] not in [row.id for shard in second.sent() for row in shard.rows]

@@ -288,6 +288,14 @@ def test_rows_that_have_ended_are_not_given_out(ledger: Ledger, job: int) -> Non
     assert [stored.id for stored in ledger.rows([1, 2, 3])] == [2]
 
 
+def test_who_was_sent_an_open_row_is_known_to_the_next_coordinator(ledger: Ledger, job: int) -> None:
+    ledger.add_requests(job, [request("a", 1), request("b", 2), request("c", 3)])
+    ledger.note_sent([(1, "w"), (1, "v"), (2, "w"), (3, "w")])
+    ledger.note_sent([(1, "w")])
+    ledger.commit("w", [done(2), failed(3)])
+    assert ledger.holders() == {1: {"w", "v"}}
+
+
 def test_the_jobs_that_need_a_row_are_those_with_an_open_request_of_it(ledger: Ledger, job: int) -> None:
     ledger.add_requests(job, [request("a", 1), request("b", 2), request("both", 1, 2)])
     other = ledger.begin_job(spec("/other.jsonl"))[0].id
