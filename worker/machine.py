@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -63,6 +64,19 @@ def linux_chip(cpuinfo: str) -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return ""
+
+
+def serial() -> str:
+    """What tells this machine from every other, also from one that its disk was copied to; empty where nothing does."""
+    if sys.platform == "darwin":
+        return platform_uuid(ask(["/usr/sbin/ioreg", "-rd1", "-c", "IOPlatformExpertDevice"]))
+    return read(Path("/etc/machine-id")).strip()
+
+
+def platform_uuid(ioreg: str) -> str:
+    """The hardware's UUID in what `ioreg` says."""
+    found = re.search(r'"IOPlatformUUID" = "([0-9A-Fa-f-]+)"', ioreg)
+    return found[1] if found else ""
 
 
 def ask(command: Sequence[str]) -> str:

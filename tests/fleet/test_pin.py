@@ -92,7 +92,7 @@ def test_older_tls_is_not_spoken(certificate, serve):
 
 
 def test_a_server_without_tls_is_told_as_no_coordinator(certificate, serve):
-    with pytest.raises(pin.UnreachableError, match="127.0.0.1"):
+    with pytest.raises(pin.UnreachableError, match=r"127\.0\.0\.1"):
         pin.meet(at(serve()), certificate.fingerprint)
 
 

@@ -46,7 +46,7 @@ def test_one_wrong_character_anywhere_is_seen():
 
 @pytest.mark.parametrize("text", ["", "hello", "fl2-abc", "FL1-abc"])
 def test_what_is_no_token_is_told_so_and_where_to_find_one(text):
-    with pytest.raises(UsageError, match="this is no token.*fleet token"):
+    with pytest.raises(UsageError, match=r"this is no token.*fleet token"):
         token.parse(text)
 
 

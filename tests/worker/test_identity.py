@@ -28,11 +28,27 @@ def test_an_id_is_twelve_hex_digits_and_no_two_macs_share_one(tmp_path):
     assert all(re.fullmatch(r"[0-9a-f]{12}", wid) for wid in wids)
 
 
+def test_a_folder_that_was_copied_to_another_mac_makes_another_identity_there(state):
+    first = Identity.of(state, lambda: "this Mac")
+    second = Identity.of(state, lambda: "another Mac")
+    assert first.wid != second.wid
+    assert Identity.of(state, lambda: "another Mac") == second
+    assert "this Mac" not in (state.root / "identity.json").read_text()
+
+
+def test_a_machine_that_cannot_tell_its_serial_keeps_its_identity(state):
+    first = Identity.of(state, lambda: "this Mac")
+    assert Identity.of(state, lambda: "") == first
+    assert Identity.of(state, lambda: "this Mac") == first
+
+
 def test_the_whole_of_it_is_in_no_repr(state):
     assert Identity.of(state).uuid not in repr(Identity.of(state))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"uuid": 3}', '{"uuid": "../../x"}', json.dumps({"uuid": "A" * 32})])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"uuid": 3}', '{"uuid": "../../x"}', json.dumps({"uuid": "A" * 32, "machine": ""})]
+)
 def test_a_damaged_file_is_told_with_what_to_do(state, text):
     state.make()
     (state.root / "identity.json").write_text(text)

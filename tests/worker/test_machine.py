@@ -1,7 +1,7 @@
 """The machine's name."""
 
 from fleet import __version__
-from worker.machine import ask, chip, describe, host, linux_chip, read
+from worker.machine import ask, chip, describe, host, linux_chip, platform_uuid, read, serial
 
 
 def test_the_chip_is_the_first_model_name() -> None:
@@ -36,3 +36,10 @@ def test_what_the_system_does_not_tell_is_empty(tmp_path) -> None:
     assert ask(["false"]) == ""
     assert ask(["echo", " Anna's Air "]) == "Anna's Air"
     assert read(tmp_path / "nothing") == ""
+
+
+def test_a_mac_is_told_from_others_by_its_hardware() -> None:
+    told = '  |   "IOPlatformSerialNumber" = "X"\n      "IOPlatformUUID" = "01234567-89AB-CDEF-0123-456789ABCDEF"\n'
+    assert platform_uuid(told) == "01234567-89AB-CDEF-0123-456789ABCDEF"
+    assert platform_uuid("") == ""
+    assert serial() == serial()
