@@ -134,5 +134,9 @@ class FleetRun:
         """This Mac does not work any more; the others do."""
         assert self._worker is not None, "only our own worker can be given up"
         watch.forget_caretaker()
-        self._controller.remove_member(self._worker[1])
+        self._worker[1].lost()
+        try:
+            self._controller.remove_member(self._worker[1])
+        except BrokerError as failure:  # it stays in the list, as one that is lost
+            log.warning("broker: %s", failure)
         self._events.tell(f"this Mac works no more: {error}")

@@ -15,6 +15,7 @@ from coordinator import background
 from coordinator.controller import Controller
 from coordinator.feed import Feed
 from coordinator.front_desk import Order
+from coordinator.intake import Intake
 from coordinator.job_run import JobRun
 from coordinator.ledger import Ledger
 from coordinator.preflight import check_output, check_space
@@ -60,6 +61,8 @@ class Submitted:
     record: JobRecord
     stage: Stage = Stage.QUEUED
     prepared: Future[Prepared] | None = None
+    #: until its input is read
+    intake: Intake | None = None
     run: JobRun | None = None
     written: Future[ResultCounts] | None = None
     #: what it is once it is written
@@ -171,6 +174,8 @@ class JobOffice:
             if job.run.take_in():
                 self._make_way(job, job.run)
                 return True
+            if job.run.read:
+                self._warn(job)
             if job.run.done():
                 del self._controller.runs[job.record.id]
                 self._write(job)
@@ -179,6 +184,12 @@ class JobOffice:
             self._finish(job, job.written.result())
             return True
         return False
+
+    def _warn(self, job: Submitted) -> None:
+        """Once, what was ignored in its input."""
+        for warning in job.intake.warnings if job.intake else ():
+            self._controller.tell(f"job {job.record.id}: {warning}")
+        job.intake = None
 
     def _make_way(self, job: Submitted, run: JobRun) -> None:
         """Once, when it has rows to send."""
@@ -209,6 +220,7 @@ class JobOffice:
         if not (known and prepared.signature == before.signature != ""):
             self._ledger.reset_intake(number)
             feed = Feed(prepared.intake.chunks())
+            job.intake = prepared.intake
         job.run = JobRun(job.record, self._ledger, prepared.intake.reduce, feed=feed, signature=prepared.signature)
         if feed is None:
             job.run.take_up()

@@ -100,6 +100,13 @@ def test_an_order_is_read_worked_on_and_written(place: Place) -> None:
     assert number not in place.controller.runs
 
 
+def test_what_is_ignored_in_the_input_is_told_once(place: Place) -> None:
+    (place.folder / "odd.jsonl").write_text('{"prompt": "a colour", "favourite": 1, "model": "other"}\n')
+    number = place.office.submit(place.order("odd"))
+    run_to_end(place, number)
+    assert sum("other" in text or "model" in text for text in place.told if text.startswith(f"job {number}: ")) == 1
+
+
 def test_an_equal_order_is_the_job_that_is_there_already(place: Place) -> None:
     number = place.office.submit(place.order("a"))
     assert place.office.submit(place.order("a")) == number
@@ -145,7 +152,9 @@ def test_a_cancelled_job_writes_what_it_has_and_its_rows_are_called_off(place: P
     place.controller.absorb()
     place.post.told = []
     place.office.cancel(number)
-    assert [sorted(message.rows) for _, message in place.post.orders if isinstance(message, Cancel)] == [sorted(rows[1:])]
+    assert [sorted(message.rows) for _, message in place.post.orders if isinstance(message, Cancel)] == [
+        sorted(rows[1:])
+    ]
     assert len(place.controller.assignments) == 0
     place.until(number, Stage.CANCELLED)
     assert len(read_lines(place.folder / "a.out.jsonl")) == 1
