@@ -112,6 +112,19 @@ class Broker:
         self._end()
         self.start()
 
+    def renew_epoch(self) -> None:
+        """It lost what was in it and runs on: emptied, or a foreign one that was started anew. Another epoch tells the
+        workers. Raises BrokerError."""
+        epoch = codec.new_epoch()
+        if self.foreign:
+            self._traces.note(replace(self._traces.read(), epoch=epoch))
+        try:
+            with connect(self._url) as client:
+                client.set(keys.EPOCH, epoch)
+        except redis.RedisError as error:
+            raise BrokerError(f"the broker does not answer ({type(error).__name__})") from error
+        self.epoch = epoch
+
     def stop(self) -> None:
         """Ends our server; a foreign one only loses what is ours."""
         if self.foreign:

@@ -37,14 +37,11 @@ class Watch:
         broker: Broker,
         caretaker: Caretaker | None = None,
         *,
-        on_new_broker: Callable[[], None] = lambda: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`on_new_broker` is called after each restart of the broker, before anything else is done with it."""
         self._controller = controller
         self._broker = broker
         self._caretaker = caretaker
-        self._on_new_broker = on_new_broker
         self._wall = wall
         self._next_s = 0.0
         #: since when the broker has not answered, None while it does
@@ -75,6 +72,8 @@ class Watch:
         """Sees who is there and what they hold."""
         controller, slept = self._controller, self._wall() - self._looked_at > ASLEEP_S
         try:
+            if controller.dispatch.epoch() is None:
+                self._begin_anew()
             sights = controller.dispatch.sights(list(controller.members))
         except BrokerError:
             self._excuse_all()
@@ -100,8 +99,13 @@ class Watch:
 
     def _restart_broker(self) -> None:
         self._broker.restart()
-        self._on_new_broker()
         self._controller.tell("the broker was started anew")
+        self._excuse_all()
+
+    def _begin_anew(self) -> None:
+        log.warning("the broker was emptied: it gets another epoch")
+        self._broker.renew_epoch()
+        self._controller.tell("the broker was emptied: what was in it is sent again")
         self._excuse_all()
 
     def _excuse_all(self) -> None:

@@ -19,6 +19,8 @@ class Post:
         self.shards: list[Shard] = []
         self.told: list[Message] = []
         self.broken = False
+        #: everything in the broker is gone
+        self.emptied = False
         #: shards that no agent has taken
         self.in_queue: set[str] = set()
         self.taken_back: list[tuple[str, str]] = []
@@ -50,6 +52,11 @@ class Post:
 
     def purge(self, worker: str) -> None:
         self.purged.append(worker)
+
+    def epoch(self) -> str | None:
+        if self.broken:
+            raise BrokerError("the broker does not answer")
+        return None if self.emptied else "e"
 
     def sights(self, workers: Sequence[str]) -> dict[str, Sight]:
         if self.broken:

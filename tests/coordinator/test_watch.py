@@ -32,6 +32,9 @@ class Still:
     def alive(self) -> bool:
         return True
 
+    def renew_epoch(self) -> None:
+        self.epoch = "renewed"
+
 
 class Fleet:
     """A controller with one worker and six rows, a watch, and a clock that a test turns."""
@@ -117,6 +120,20 @@ def test_after_a_restart_of_the_broker_every_worker_has_time_to_come_again(fleet
     for _ in range(int(LEASE_TTL_S)):
         fleet.see(UNSEEN)
         assert fleet.member.presence is Presence.ALIVE
+    fleet.see(UNSEEN)
+    assert fleet.member.presence is Presence.LOST
+
+
+def test_a_broker_that_was_emptied_gets_another_epoch_and_every_worker_time_to_come_again(fleet: Fleet) -> None:
+    """Workers wait for an epoch, which once only a start gave: a broker that was emptied stopped the fleet for good."""
+    fleet.see(sight(beat()))
+    fleet.post.emptied = True
+    fleet.see(UNSEEN)
+    assert (fleet.broker.epoch, fleet.member.presence) == ("renewed", Presence.ALIVE)
+    fleet.post.emptied = False
+    for _ in range(int(LEASE_TTL_S)):
+        assert fleet.member.presence is Presence.ALIVE
+        fleet.see(UNSEEN)
     fleet.see(UNSEEN)
     assert fleet.member.presence is Presence.LOST
 

@@ -50,8 +50,17 @@ class Broker:
 
     def restart(self) -> None:
         """Another one, at the same place."""
+        self.up, self.store = True, Store()
+        self.renew_epoch()
+
+    def wipe(self) -> None:
+        """Everything in it is gone, and it runs on."""
+        self.store = Store()
+
+    def renew_epoch(self) -> None:
+        """As the coordinator does when it finds none."""
         self._starts += 1
-        self.up, self.store, self.epoch = True, Store(), f"epoch-{self._starts}"
+        self.epoch = f"epoch-{self._starts}"
         self.store.strings[keys.EPOCH] = (self.epoch.encode(), None)
 
     def get(self, key: str) -> bytes | None:
@@ -211,6 +220,13 @@ class CoordinatorEnd:
             self._broker.store.waiting[worker].append(shard.id)
 
         self._call("send", put)
+
+    def epoch(self) -> str | None:
+        def read() -> str | None:
+            value = self._broker.get(keys.EPOCH)
+            return value.decode() if value is not None else None
+
+        return self._call("epoch", read)
 
     def queued(self, worker: str) -> set[str]:
         return self._call("queued", lambda: set(self._sight(worker).queued))

@@ -246,7 +246,7 @@ class World:
 
     def _possible(self) -> list[Callable[[], None]]:
         alive = [machine for machine in self.machines.values() if machine is not None]
-        faults: list[Callable[[], None]] = [self._kill_broker, self._arm_crash]
+        faults: list[Callable[[], None]] = [self._kill_broker, self._wipe_broker, self._arm_crash]
         if alive:
             machine = self._draw.choice(alive)
             faults += [
@@ -260,6 +260,11 @@ class World:
     def _kill_broker(self) -> None:
         self.faults["broker killed"] += 1
         self.broker.end()
+
+    def _wipe_broker(self) -> None:
+        if self.broker.up:
+            self.faults["broker wiped"] += 1
+            self.broker.wipe()
 
     def _arm_crash(self) -> None:
         moment = self._draw.choice(("before", "after", "twice"))
