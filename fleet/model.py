@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -97,14 +99,15 @@ def weights_hash(folder: Path, cache: Path) -> str:
     """sha256 over the weight files' names and bytes, hex; `cache` (a JSON file) remembers it by path, size, mtime."""
     files = weight_files(folder)
     stamp = "|".join(f"{f}:{f.stat().st_size}:{f.stat().st_mtime_ns}" for f in files)
-    known = _read_cache(cache)
-    if stamp not in known:
-        known[stamp] = _hash_files(files)
+    known = _read_cache(cache).get(stamp)
+    if known is None:
+        known = _hash_files(files)
         cache.parent.mkdir(parents=True, exist_ok=True)
-        draft = cache.with_suffix(".tmp")
-        draft.write_text(json.dumps(known, indent=1))
+        # its own name: a coordinator that prepares another job and an engine may write at the same time
+        draft = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
+        draft.write_text(json.dumps({**_read_cache(cache), stamp: known}, indent=1))
         draft.replace(cache)
-    return known[stamp]
+    return known
 
 
 def tokenizer_hash(folder: Path) -> str:

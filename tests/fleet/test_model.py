@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import huggingface_hub.errors
@@ -100,3 +101,16 @@ def test_a_config_that_is_no_object_is_refused(tmp_path: Path) -> None:
     (folder / "config.json").write_text("[1]")
     with pytest.raises(ModelError, match="not a JSON object"):
         read_config(folder)
+
+
+def test_hashes_found_at_the_same_time_are_right_and_leave_nothing_behind(tmp_path: Path) -> None:
+    cache = tmp_path / "hashes.json"
+    folders = [tmp_path / f"m{n}" for n in range(8)]
+    for n, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(bytes([n]) * 1000)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda folder: weights_hash(folder, cache), folders))
+    assert len(set(found)) == 8
+    assert [weights_hash(folder, cache) for folder in folders] == found
+    assert [path.name for path in tmp_path.glob("*.tmp")] == []
