@@ -2,13 +2,14 @@
 
 Rows lie in pools by (total length, prompt length) class and sampling group. Classes are an eighth of an octave wide,
 so rows of one differ by 9 % at most: sorted neighbours pad far less, and a shard that spans two classes little more.
-Total length comes first, since what runs last should be short; prompt length second, since prompts are what is padded.
+Total length comes first, since what runs last should be short, or what is expected of it once answers tell; prompt
+length second, since prompts are what is padded.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -20,6 +21,8 @@ from coordinator.records import OpenRow
 
 #: Classes an octave of length is cut into.
 CLASSES = 8
+#: Classes are put in order anew when so many times as many answers are known.
+KNOWN_MORE = 1.5
 _NO_LIMIT = 1 << 62
 
 _ROW = np.dtype([("id", "<i8"), ("length", "<u4"), ("max_tokens", "<u4")])
@@ -28,6 +31,8 @@ _FIELDS = attrgetter("id", "length", "max_tokens", "sampling")
 Rows = NDArray[np.void]
 #: (class of total length, class of prompt length)
 Class = tuple[int, int]
+#: (prompt tokens, new tokens it may make) -> what a row is expected to cost
+Cost = Callable[[int, int], float]
 
 
 def _classes(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -106,6 +111,10 @@ class Backlog:
 
     def __init__(self) -> None:
         self._pools: dict[Class, dict[int, _Pool]] = {}
+        #: classes as they are taken, some of them empty; None when one is new
+        self._order: list[Class] | None = None
+        self._cost: Cost | None = None
+        self._known = 0
         #: rows given back, by sampling group
         self._back: dict[int, list[OpenRow]] = {}
         self._rows = 0
@@ -145,6 +154,7 @@ class Backlog:
         borders = np.flatnonzero(np.any(np.diff(classes, axis=0), axis=1)) + 1
         for start, stop in zip([0, *borders.tolist()], [*borders.tolist(), len(columns)], strict=True):
             total_class, prompt_class, group = classes[start].tolist()
+            self._order = self._order if (total_class, prompt_class) in self._pools else None
             pools = self._pools.setdefault((total_class, prompt_class), {})
             pools.setdefault(group, _Pool()).tail += packed[start:stop].tobytes()
             of_class = packed[start:stop]
@@ -162,6 +172,12 @@ class Backlog:
         single row), none over `longest`; those given back first, then longest first. Empty when none fits."""
         limit = _NO_LIMIT if longest is None else longest
         return self._take_back(rows, tokens, limit) or self._take_longest(rows, tokens, limit)
+
+    def order_by(self, cost: Cost, known: int) -> None:
+        """From now on what costs most is taken first; `known` is the number of answers that `cost` rests on, and when
+        it has hardly grown the order stays."""
+        if known > self._known * KNOWN_MORE:
+            self._cost, self._known, self._order = cost, known, None
 
     def fits(self, longest: int) -> bool:
         """Whether any row has at most `longest` prompt and new tokens."""
@@ -218,13 +234,19 @@ class Backlog:
     def _fitting_pools(self, longest: int, only: int | None = None) -> Iterator[tuple[Class, int, _Pool]]:
         """Pools that have a row of at most `longest`, longest class first; of one group when it is named."""
         limit = int(_classes(np.array([longest]))[0])
-        for name in sorted(self._pools, reverse=True):
-            if name[0] > limit:
+        if self._order is None:
+            self._order = sorted(self._pools, key=self._rank, reverse=True)
+        for name in self._order:
+            if name[0] > limit or name not in self._pools:
                 continue
             pools = self._pools[name]
             for group in list(pools) if only is None else [only]:
                 if group in pools and pools[group].fitting(longest):
                     yield name, group, pools[group]
+
+    def _rank(self, name: Class) -> tuple[float, Class]:
+        total, prompt = (2 ** (part / CLASSES) for part in name)
+        return (self._cost(int(prompt), max(int(total - prompt), 1)) if self._cost else 0.0), name
 
     def _drop_empty(self, name: Class, group: int) -> None:
         if not len(self._pools[name][group]):

@@ -153,6 +153,7 @@ class JobRun:
     def take(self, cut: Cut, *, anyhow: bool) -> list[OpenRow]:
         """The rows of a cut; with `anyhow` also such as the worker cannot hold, when there are no others: one that
         gets them all the same answers with figures."""
+        self.backlog.order_by(self.lengths.cost, self.lengths.rows)
         rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest)
         if not rows and cut.longest is not None and anyhow:
             rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=None)

@@ -10,8 +10,12 @@ STEPS = 8
 BINS = 20 * STEPS + 1
 #: With fewer rows than this an octave of prompts tells less than all rows together.
 ENOUGH = 30
+#: The trend of answers over prompts is held flat by the weight of so many rows an octave from the middle.
+FLAT_ROWS = 30.0
 #: Rows are put in order by the length that this share of them stays under.
 ORDER_SHARE = 0.7
+#: Prompt tokens that take about as long as a new one, in a full batch.
+PROMPT_TOKENS = 4
 #: What follows from the counts is worked out anew after this many more rows, as a share.
 STALE_SHARE = 1.02
 
@@ -65,12 +69,36 @@ class _Ended:
         return means[::-1]
 
 
+class _Trend:
+    """How answers grow or shrink with prompts: a line through the logarithms of both, flatter while rows are few."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._x = self._y = self._xx = self._xy = 0.0
+
+    def add(self, prompt_tokens: int, output_tokens: int) -> None:
+        x, y = math.log2(max(prompt_tokens, 1)), math.log2(max(output_tokens, 1))
+        self._rows += 1
+        self._x, self._y = self._x + x, self._y + y
+        self._xx, self._xy = self._xx + x * x, self._xy + x * y
+
+    def factor(self, prompt_octave: int) -> float:
+        """Answers to prompts of this octave over those to all."""
+        if not self._rows:
+            return 1.0
+        middle = self._x / self._rows
+        spread = self._xx - self._x * middle
+        slope = (self._xy - self._y * middle) / (spread + FLAT_ROWS)
+        return float(2.0 ** (slope * (prompt_octave + 0.5 - middle)))
+
+
 class Lengths:
     """Answers of one job."""
 
     def __init__(self) -> None:
         self._all = _Ended()
         self._octaves: dict[int, _Ended] = {}
+        self._trend = _Trend()
 
     @property
     def rows(self) -> int:
@@ -81,27 +109,35 @@ class Lengths:
         """Learns from a row."""
         self._all.add(output_tokens)
         self._octaves.setdefault(octave(prompt_tokens), _Ended()).add(output_tokens)
+        self._trend.add(prompt_tokens, output_tokens)
 
     def mean(self, prompt_octave: int, max_tokens: float) -> float:
         """New tokens to expect of a row; `max_tokens` before any row has ended."""
-        ended = self._of(prompt_octave)
+        ended, factor = self._of(prompt_octave)
         if not ended.rows:
             return max_tokens
         usual = ended.tokens / ended.rows if ended.rows >= ENOUGH else ended.quantile(0.5)
-        return min(usual, max_tokens)
+        return min(usual * factor, max_tokens)
 
     def order(self, prompt_octave: int, max_tokens: float) -> float:
         """New tokens that most rows stay under: what rows are put in order by."""
-        ended = self._of(prompt_octave)
-        return min(ended.quantile(ORDER_SHARE), max_tokens) if ended.rows else max_tokens
+        ended, factor = self._of(prompt_octave)
+        return min(ended.quantile(ORDER_SHARE) * factor, max_tokens) if ended.rows else max_tokens
+
+    def cost(self, prompt_tokens: int, max_tokens: int) -> float:
+        """By which rows are put in order, in new tokens."""
+        return prompt_tokens / PROMPT_TOKENS + self.order(octave(prompt_tokens), max_tokens)
 
     def total(self, prompt_octave: int, max_tokens: int, done_tokens: int) -> float:
         """New tokens to expect in all of a row that has made `done_tokens`."""
-        ended = self._of(prompt_octave)
+        ended, factor = self._of(prompt_octave)
         if not ended.rows:
             return max_tokens
-        return min(max(ended.longer_than(done_tokens), done_tokens + 1), max_tokens)
+        return min(max(ended.longer_than(done_tokens / factor) * factor, done_tokens + 1), max_tokens)
 
-    def _of(self, prompt_octave: int) -> _Ended:
+    def _of(self, prompt_octave: int) -> tuple[_Ended, float]:
+        """The answers to judge prompts of this octave by, and what they are to be multiplied with."""
         ended = self._octaves.get(prompt_octave)
-        return ended if ended is not None and ended.rows >= ENOUGH else self._all
+        if ended is not None and ended.rows >= ENOUGH:
+            return ended, 1.0
+        return self._all, self._trend.factor(prompt_octave)

@@ -178,3 +178,24 @@ def test_ten_thousand_groups_of_one_row_are_taken_without_a_look_at_all_of_them(
     taken = [backlog.take(rows=8, tokens=1 << 20, longest=None) for _ in range(200)]
     assert all(len(rows) == 1 for rows in taken)
     assert time.perf_counter() - started < 1  # 0.02 s; 20 s when each take visits every group
+
+
+def test_rows_of_long_expected_answers_leave_first_once_answers_tell() -> None:
+    """Short prompts may have the long answers; what runs last should be short."""
+    backlog = Backlog()
+    backlog.add([row(n, length=100 if n % 2 else 1000, max_tokens=500) for n in range(20)])
+    assert backlog.take(rows=1, tokens=9999)[0].length == 1000
+    backlog.order_by(lambda prompt, _most: 1 / prompt, 30)
+    assert [one.length for one in backlog.take(rows=10, tokens=99999)] == [100] * 10
+    backlog.order_by(lambda prompt, _most: prompt, 31)
+    backlog.add([row(n, length=100, max_tokens=500) for n in range(20, 22)])
+    assert backlog.take(rows=1, tokens=9999)[0].length == 100, "a few more answers change nothing"
+    assert len(backlog.take(rows=99, tokens=99999)) + len(backlog.take(rows=99, tokens=99999)) == 10
+
+
+def test_rows_of_a_new_class_are_found_although_the_order_is_kept() -> None:
+    backlog = Backlog()
+    backlog.add([row(1, length=100, max_tokens=10)])
+    assert backlog.take(rows=1, tokens=999)
+    backlog.add([row(2, length=900, max_tokens=10)])
+    assert [one.id for one in backlog.take(rows=1, tokens=999)] == [2]

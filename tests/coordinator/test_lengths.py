@@ -42,10 +42,26 @@ def test_long_prompts_are_judged_by_long_prompts_once_there_are_enough() -> None
     lengths = learnt([100] * ENOUGH)
     for _ in range(ENOUGH - 1):
         lengths.ended(1000, 400)
-    assert lengths.mean(octave(1000), MAX) == pytest.approx(250, rel=0.03)
+    assert lengths.mean(octave(1000), MAX) != 400
     lengths.ended(1000, 400)
     assert lengths.mean(octave(1000), MAX) == 400
     assert lengths.mean(octave(100), MAX) == 100
+
+
+def test_prompts_of_a_length_not_seen_yet_follow_the_trend_of_the_others() -> None:
+    """Long prompts leave first: without a trend nobody would know before the end that short ones have long answers."""
+    lengths = Lengths()
+    for prompt, answer in ((1600, 50), (800, 100), (400, 200)):
+        for _ in range(200):
+            lengths.ended(prompt, answer)
+    assert 350 < lengths.order(octave(200), MAX) < 700
+    assert lengths.cost(100, MAX) > lengths.cost(200, MAX) > lengths.cost(400, MAX)
+
+
+def test_a_trend_of_few_rows_is_hardly_believed() -> None:
+    lengths = learnt([200], prompt=1000)
+    lengths.ended(500, 400)
+    assert lengths.mean(octave(16), MAX) < 800
 
 
 def test_a_row_that_is_long_already_is_expected_to_become_as_long_as_the_long_ones() -> None:

@@ -89,6 +89,7 @@ class Ours:
                         self._send(target, [flight.rows[row]], copy=True)
 
     def _take(self, cut: Cut) -> list[OpenRow]:
+        self._backlog.order_by(self._lengths.cost, self._lengths.rows)
         return self._backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest)
 
     def _move(self, worker: str, rows: Sequence[OpenRow]) -> None:
