@@ -73,7 +73,7 @@ def state_of(member: Member) -> MacState:
 
 def _note(member: Member) -> str:
     said = member.beat.note if member.beat else ""
-    return said or next(iter(member.refused.values()), "")
+    return said or next(iter(member.refused.values()), "its engine crashes again and again" if member.worn else "")
 
 
 def _speed(member: Member) -> float:

@@ -14,6 +14,8 @@ from fleet.messages import Beat, Host, Ready, WorkerState
 
 #: Crashes that no quarantine explained before a worker's batch is halved.
 HALVE_AT = 3
+#: Halvings before a worker gets nothing more, where others do the work.
+DRAIN_AT = 2
 
 
 class Presence(Enum):
@@ -64,6 +66,8 @@ class Member:
     unexplained: int = 0
     #: cap last set by us, 0 for the engine's own
     cap: int = 0
+    #: how often it was halved
+    halvings: int = 0
     #: (model, hash) it could not load -> why; forgotten when its process is another
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
     #: rows of it that were recorded
@@ -88,6 +92,11 @@ class Member:
     def resting(self) -> bool:
         """True while it wants no work."""
         return self.beat is not None and self.beat.state in RESTING
+
+    @property
+    def worn(self) -> bool:
+        """Whether its engine crashes again and again although its batch was halved."""
+        return self.halvings >= DRAIN_AT
 
     @property
     def takes_work(self) -> bool:
@@ -121,12 +130,18 @@ class Member:
         self.presence = Presence.LOST
         self.refused.clear()
 
+    def left(self) -> None:
+        """It went in good order: what comes back under its name is begun with anew."""
+        self.forgotten = True
+        self.unexplained = self.halvings = self.cap = 0
+
     def unexplained_crash(self) -> int | None:
         """Counts one; the new cap when it is time to halve the batch, else None."""
         self.unexplained += 1
         if self.unexplained < HALVE_AT:
             return None
         self.unexplained = 0
+        self.halvings += 1
         in_force = self.cap or (self.engine.cap if self.engine else 2)
         self.cap = max(in_force // 2, 1)
         return self.cap

@@ -20,8 +20,10 @@ class Roster:
         self.assignments = Assignments()
 
     def takers(self) -> list[Member]:
-        """The members that shards may be sent to."""
-        return [member for member in self.members.values() if member.takes_work]
+        """The members that shards may be sent to; those whose engines crash again and again only when there are no
+        others."""
+        there = [member for member in self.members.values() if member.takes_work]
+        return [member for member in there if not member.worn] or there
 
     def wanted(self) -> list[Wanted]:
         """The jobs that have rows to send."""

@@ -13,7 +13,7 @@ from coordinator.dispatch import Sight
 from coordinator.member import Member, Presence
 from fleet.config import BEAT_S, LEASE_TTL_S
 from fleet.errors import BrokerError
-from fleet.messages import Beat, WorkerState
+from fleet.messages import Beat, SetCap, WorkerState
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +133,8 @@ class Watch:
             self._controller.tell(f"{member.name} was started anew")
         elif member.presence is Presence.LOST or (member.presence is Presence.EXPECTED and not member.local):
             self._controller.tell(f"{member.name} is {'back' if member.presence is Presence.LOST else 'here'}")
+        if member.cap and (anew or member.presence in (Presence.LOST, Presence.EXPECTED)):
+            self._controller.dispatch.control(member.id, SetCap(rows=member.cap))  # it does not know of it
         member.presence = Presence.STALE if age_s > STALE_S else Presence.ALIVE
         member.epoch = self._broker.epoch
         member.heard(beat, now)
@@ -150,7 +152,7 @@ class Watch:
             self._caretaker.replace("it gives no sign of life", blame=False)
         elif member.beat is not None and member.beat.state is WorkerState.STOPPING:
             self._controller.lose(member)
-            member.forgotten = True
+            member.left()
             self._controller.tell(f"{member.name} has left")
         else:
             known = member.presence is not Presence.EXPECTED

@@ -14,7 +14,7 @@ from coordinator.dispatch import Dispatch
 from coordinator.feed import Feed
 from coordinator.job_run import JobRun
 from coordinator.ledger import Ledger
-from coordinator.member import Member
+from coordinator.member import HALVE_AT, Member, Presence
 from coordinator.records import NewRequest, NewRow, Source
 from fleet.config import StateDir
 from fleet.errors import BrokerError
@@ -166,3 +166,17 @@ def test_what_a_worker_computed_for_one_coordinator_counts_for_the_next(ledger: 
     second.controller.absorb()
     assert second.run.counts().done == 1
     assert rows[0] not in [row.id for shard in second.sent() for row in shard.rows]
+
+
+def test_a_worker_whose_engine_crashes_again_and_again_works_only_when_there_is_no_other(ledger: Ledger) -> None:
+    work = Work(ledger)
+    roster, other = work.controller.roster, Member(id="v", local=True)
+    work.controller.add_member(other)
+    for _ in range(2 * HALVE_AT):
+        work.member.unexplained_crash()
+    assert roster.takers() == [other]
+    other.lost()
+    assert roster.takers() == [work.member]
+    other.presence = Presence.ALIVE
+    work.member.left()
+    assert roster.takers() == [work.member, other]

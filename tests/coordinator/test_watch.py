@@ -18,7 +18,7 @@ from coordinator.member import Member, Presence
 from coordinator.watch import MISSING_S, Watch
 from fleet.config import LEASE_TTL_S, StateDir
 from fleet.errors import BrokerError
-from fleet.messages import WorkerState
+from fleet.messages import SetCap, WorkerState
 from tests.ledgers import request, spec
 from tests.post import UNSEEN, Post, beat, sight
 
@@ -232,3 +232,12 @@ def test_a_row_that_two_workers_vanish_with_alone_is_quarantined(fleet: Fleet) -
         fleet.see(UNSEEN)
     assert ledger.counts(fleet.run.job.id).quarantined == 1
     assert controller.faults.quarantined == 1
+
+
+def test_another_process_is_told_the_cap_that_the_one_before_had(fleet: Fleet) -> None:
+    fleet.see(sight(beat()))
+    fleet.member.cap = 4
+    fleet.see(sight(beat()))
+    assert fleet.post.orders == []
+    fleet.see(sight(beat(nonce="n2")))
+    assert fleet.post.orders == [("w", SetCap(rows=4))]
