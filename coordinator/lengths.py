@@ -10,7 +10,7 @@ STEPS = 8
 BINS = 20 * STEPS + 1
 #: With fewer rows than this an octave of prompts tells less than all rows together.
 ENOUGH = 30
-#: The trend of answers over prompts is held flat by the weight of so many rows an octave from the middle.
+#: The trend of answers over prompts is held flat as by so many rows an octave away from the middle.
 FLAT_ROWS = 30.0
 #: Rows are put in order by the length that this share of them stays under.
 ORDER_SHARE = 0.7
@@ -82,14 +82,12 @@ class _Trend:
         self._x, self._y = self._x + x, self._y + y
         self._xx, self._xy = self._xx + x * x, self._xy + x * y
 
-    def factor(self, prompt_octave: int) -> float:
-        """Answers to prompts of this octave over those to all."""
-        if not self._rows:
-            return 1.0
+    def factor(self, octaves: int) -> float:
+        """Answers to prompts so many octaves longer over those to others."""
         middle = self._x / self._rows
         spread = self._xx - self._x * middle
         slope = (self._xy - self._y * middle) / (spread + FLAT_ROWS)
-        return float(2.0 ** (slope * (prompt_octave + 0.5 - middle)))
+        return float(2.0 ** (slope * octaves))
 
 
 class Lengths:
@@ -140,4 +138,8 @@ class Lengths:
         ended = self._octaves.get(prompt_octave)
         if ended is not None and ended.rows >= ENOUGH:
             return ended, 1.0
-        return self._all, self._trend.factor(prompt_octave)
+        known = [bucket for bucket, others in self._octaves.items() if others.rows >= ENOUGH]
+        nearest = min(known, key=lambda bucket: abs(bucket - prompt_octave), default=None)
+        if nearest is None:
+            return self._all, 1.0
+        return self._octaves[nearest], self._trend.factor(prompt_octave - nearest)
