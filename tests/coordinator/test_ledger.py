@@ -282,29 +282,6 @@ def test_a_document_whose_parts_are_all_known_is_ready_when_it_comes(ledger: Led
     assert len(ledger.ready_to_reduce(job)) == 1
 
 
-def test_rows_that_have_ended_are_not_given_out(ledger: Ledger, job: int) -> None:
-    ledger.add_requests(job, [request("a", 1), request("b", 2), request("c", 3)])
-    ledger.commit("w", [done(1), failed(3)])
-    assert [stored.id for stored in ledger.rows([1, 2, 3])] == [2]
-
-
-def test_who_was_sent_an_open_row_is_known_to_the_next_coordinator(ledger: Ledger, job: int) -> None:
-    ledger.add_requests(job, [request("a", 1), request("b", 2), request("c", 3)])
-    ledger.note_sent([(1, "w"), (1, "v"), (2, "w"), (3, "w")])
-    ledger.note_sent([(1, "w")])
-    ledger.commit("w", [done(2), failed(3)])
-    assert ledger.holders() == {1: {"w", "v"}}
-
-
-def test_the_jobs_that_need_a_row_are_those_with_an_open_request_of_it(ledger: Ledger, job: int) -> None:
-    ledger.add_requests(job, [request("a", 1), request("b", 2), request("both", 1, 2)])
-    other = ledger.begin_job(spec("/other.jsonl"))[0].id
-    ledger.add_requests(other, [request("x", 2)])
-    assert ledger.needed_by([1, 2, 77]) == {1: {job}, 2: {job, other}}
-    ledger.commit("w", [done(2)])
-    assert ledger.needed_by([1, 2]) == {1: {job}, 2: {job}}
-
-
 # -- jobs and reruns -------------------------------------------------------------------------------
 
 
