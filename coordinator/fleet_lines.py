@@ -42,7 +42,7 @@ def mac_lines(roster: Roster, models: Mapping[str, str], kicked: Mapping[str, st
 
 def mac_line(member: Member, roster: Roster, models: Mapping[str, str], *, share: float) -> MacLine:
     """One member."""
-    engine, pace = member.engine, member.beat.pace if member.beat else 0.0
+    engine = member.engine
     return MacLine(
         id=member.id,
         name=member.name,
@@ -55,7 +55,7 @@ def mac_line(member: Member, roster: Roster, models: Mapping[str, str], *, share
         running=len(member.running),
         assigned=sum(len(flight.rows) for flight in roster.assignments.of(member.id)),
         output_tps=member.throughput.told_tps if _speed(member) else 0.0,
-        measured_tps=member.throughput.usual_tps / pace if pace > 0 else 0.0,
+        measured_tps=_measured(member),
         share=share,
         rows_done=member.rows_done,
         model=models.get(engine.model_hash, "") if engine else "",
@@ -74,6 +74,14 @@ def state_of(member: Member) -> MacState:
 def _note(member: Member) -> str:
     said = member.beat.note if member.beat else ""
     return said or next(iter(member.refused.values()), "its engine crashes again and again" if member.worn else "")
+
+
+def _measured(member: Member) -> float:
+    """What its knee promises; where the engine only tells how far it is from that, what follows from it."""
+    if member.beat is None or member.engine is None:
+        return 0.0
+    pace = member.beat.pace
+    return member.engine.decode_tps or (member.throughput.usual_tps / pace if pace > 0 else 0.0)
 
 
 def _speed(member: Member) -> float:
