@@ -198,7 +198,7 @@ class EmbeddingLoop:
 
     def _measure(self) -> None:
         """Pauses work to measure how large batches should be, when that is worth it."""
-        if self._cap or not self._budget.due(self._batches.waiting_tokens):
+        if self._cap or self._budget.curve.ended or not self._budget.due(self._batches.waiting_tokens):
             return
         self._budget.begin()
         deadline = time.monotonic() + MEASURE_S
