@@ -177,7 +177,7 @@ class JobOffice:
             if job.run.read:
                 self._warn(job)
             if job.run.done():
-                del self._controller.runs[job.record.id]
+                self._controller.drop_job(job.record.id)  # a document that failed leaves rows behind
                 self._write(job)
                 return True
         if job.stage is Stage.WRITING and job.written is not None and job.written.done():

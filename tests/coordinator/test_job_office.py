@@ -21,7 +21,7 @@ from fleet.errors import FleetError, UsageError
 from fleet.job import JobState, Task
 from fleet.messages import Cancel, Finished, Returned
 from tests.bare_model import bare_model
-from tests.ledgers import done
+from tests.ledgers import done, failed
 from tests.post import Post
 from tests.runner import read_lines, wait_until, write_prompts
 
@@ -105,6 +105,24 @@ def test_what_is_ignored_in_the_input_is_told_once(place: Place) -> None:
     number = place.office.submit(place.order("odd"))
     run_to_end(place, number)
     assert sum("other" in text or "model" in text for text in place.told if text.startswith(f"job {number}: ")) == 1
+
+
+def test_a_document_that_fails_with_one_part_leaves_no_row_with_any_worker(place: Place) -> None:
+    text = json.dumps({"text": "The senate met and the house met. " * 600})
+    (place.folder / "doc.jsonl").write_text(text + "\n")
+    number = place.office.submit(place.order("doc", task=Task.SUMMARIZE))
+    run_in(place, number)
+    place.controller.send_work()
+    rows = [row.id for shard in place.post.shards for row in shard.rows]
+    assert len(rows) > 2
+    place.post.told = [Finished(rows=(failed(rows[0]),))]
+    place.controller.absorb()
+    place.post.told = []
+    place.until(number, Stage.FINISHED)
+    assert len(place.controller.assignments) == 0
+    assert [sorted(message.rows) for _, message in place.post.orders if isinstance(message, Cancel)] == [
+        sorted(rows[1:])
+    ]
 
 
 def test_an_equal_order_is_the_job_that_is_there_already(place: Place) -> None:
