@@ -53,7 +53,7 @@ class Up:
     def __enter__(self) -> Up:
         self.process = self.fleet.start("up", "--local", "--work", "--port", "0")
         try:
-            running = wait_until(lambda: Running.of(self.fleet.state), within_s=30, story="fleet up")
+            running = wait_until(lambda: Running.of(self.fleet.state), within_s=60, story="fleet up")
         except AssertionError:
             self.__exit__()
             raise
