@@ -8,7 +8,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +105,32 @@ class FaultYard(Yard):
         finally:
             self.fleet.env = before
 
+    def join_at(self, name: str, port: int) -> None:
+        """A worker that reaches the coordinator by another port of this machine."""
+        token = f"{self.running.token.rpartition('@')[0]}@127.0.0.1:{port}"
+        args = ["join", token, "--name", name, "--state-dir", str(self.folder / name)]
+        self.workers[name] = Process(args, self.fleet.env, self.module)
+
     def kill(self, word: str) -> None:
         """kill -9 of the coordinator's children whose command has `word`."""
-        found = [pid for pid in children(self.running.pid) if word in command_of(pid)]
-        assert found, word
-        for pid in found:
+        for pid in wait_until(lambda: self._children(word), within_s=10, story=f"a {word} to kill"):
             os.kill(pid, signal.SIGKILL)
+
+    def child(self, word: str) -> int:
+        """The coordinator's child whose command begins with a path that ends in `word`."""
+        return next(pid for pid in self._children(word) if command_of(pid).split()[0].endswith(word))
+
+    def _children(self, word: str) -> list[int]:
+        return [pid for pid in children(self.running.pid) if word in command_of(pid)]
+
+    @contextmanager
+    def asleep(self, pid: int) -> Iterator[None]:
+        """Stops a process meanwhile."""
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def kill_engine(self, name: str) -> None:
         """kill -9 of a worker's engine, where it has one."""
@@ -122,6 +142,19 @@ class FaultYard(Yard):
     def broker(self) -> redis.Redis:
         """A client with the coordinator's own user."""
         return redis.Redis.from_url((self.folder / "broker.url").read_text())
+
+    def fill_broker(self) -> None:
+        """Leaves the broker not a byte."""
+        with self.broker() as client:
+            for size in (1 << 20, 1 << 12, 1 << 4):
+                with suppress(redis.exceptions.OutOfMemoryError):
+                    while True:
+                        client.rpush("filler", bytes(size))
+
+    def empty_broker(self) -> None:
+        """Gives the room back."""
+        with self.broker() as client:
+            client.delete("filler")
 
     def worker_id(self, name: str) -> str:
         """The id of a worker."""
@@ -135,9 +168,13 @@ class FaultYard(Yard):
         args = ["submit", "generate", backlog, "-m", model, "--json", *flags]
         return int(json.loads(self.fleet.run(*args).expect(0).out)["id"])
 
+    def ledger(self) -> Ledger:
+        """For looking, to be closed."""
+        return Ledger.read(self.state)
+
     def record(self, job: int) -> JobRecord:
         """A job as the ledger has it."""
-        with Ledger.read(self.state) as ledger:
+        with self.ledger() as ledger:
             return ledger.job(job).record
 
     def keys_of(self, job: int) -> dict[str, str]:
@@ -160,7 +197,7 @@ class FaultYard(Yard):
     def check(self, job: int, story: str, *, lost: Sequence[str] = ()) -> Counter[str]:
         """The ledger is whole and the output is that of a job which nothing befell, but for the requests `lost`. How
         often each row was computed, by key."""
-        with Ledger.read(self.state) as ledger:
+        with self.ledger() as ledger:
             ledger.validate()
             record, counts = ledger.job(job).record, ledger.counts(job)
         assert (counts.open, counts.failed) == (0, len(lost)), f"{story}: {counts}"
