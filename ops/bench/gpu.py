@@ -3,6 +3,7 @@
     python -m ops.bench.gpu decode --out decode.json     batch 64: stock against ours
     python -m ops.bench.gpu knee --out knee.json         decode rates over batch sizes, bf16 and 4-bit
     python -m ops.bench.gpu backlog --out backlog.json   512 mixed rows: stock at its best, static batches, ours
+    python -m ops.bench.gpu prefix --out prefix.json     1,000 of 1,300 prompt tokens shared, with and without
 
 Weights are random, so answers mean nothing, but times are those of real ones: no token ends a row.
 """
@@ -25,6 +26,7 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.generate import BatchGenerator, batch_generate
 from mlx_lm.models import qwen3
 
+from ops.bench.decode import Ask, ours
 from worker.generation.batch import Ahead, Generation
 from worker.generation.rows import GenRow
 
@@ -225,6 +227,24 @@ def backlog(args: argparse.Namespace) -> dict[str, Any]:
     return {"best stock": best, "new tokens": new, **found}
 
 
+def prefix(args: argparse.Namespace) -> dict[str, Any]:
+    """Seconds for rows that share 1,000 of 1,300 prompt tokens and get 64 new ones, the prefix computed once or not."""
+    model = make_model(args.shape, bits=16)
+    ((shared, _),) = prompts_of(1, model.args.vocab_size, lambda _: (1000, 1))
+    rows = prompts_of(args.rows, model.args.vocab_size, lambda _: (300, 64))
+    own = [Ask(tokens=tokens, new=new) for tokens, new in rows]
+    whole = [Ask(tokens=shared + ask.tokens, new=ask.new) for ask in own]
+    settings: dict[str, Any] = {"cap": args.batch, "rows": 8, "step": PREFILL_TOKENS, "ahead": args.ahead}
+    found: dict[str, Any] = in_turns(
+        {
+            "without": lambda: ours(model, whole, **settings).seconds,
+            "with": lambda: ours(model, own, prefix=shared, **settings).seconds,
+        },
+        args.rounds,
+    )
+    return {**found, "speedup": round(found["without"]["median"] / found["with"]["median"], 2)}
+
+
 def _mixed_lengths(draw: random.Random) -> tuple[int, int]:
     return min(1500, int(draw.lognormvariate(5.9, 0.6)) + 16), draw.randint(32, 256)
 
@@ -286,7 +306,7 @@ def _our_seconds(model: Any, rows: Sequence[Prompt], cap: int, ahead: Ahead) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["decode", "knee", "backlog"])
+    parser.add_argument("what", choices=["decode", "knee", "backlog", "prefix"])
     parser.add_argument("--shape", choices=list(SHAPES), default="qwen3-8b")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64, 128])
@@ -298,7 +318,7 @@ def main() -> int:
     parser.add_argument("--ahead", type=Ahead, choices=list(Ahead), default=Ahead.SEND)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found = {"decode": decode, "knee": knee, "backlog": backlog}[args.what](args)
+    found = {"decode": decode, "knee": knee, "backlog": backlog, "prefix": prefix}[args.what](args)
     text = json.dumps(found, indent=1)
     print(text)
     if args.out:
