@@ -55,7 +55,7 @@ class Controller:
         self.members = self.roster.members
         self.runs = self.roster.runs
         self.assignments = self.roster.assignments
-        self.faults = Faults(ledger, self.assignments, dispatch)
+        self.faults = Faults(ledger, self.assignments, dispatch, self.members)
         self._sender = Sender(self.roster, self.faults, dispatch, tell, ledger.note_sent if lasting else None)
         if lasting:
             self.assignments.remember(ledger.holders())
@@ -156,7 +156,7 @@ class Controller:
         if row is not None and row.job in self.runs:
             self.runs[row.job].recorded(row, result)
         flights = self.assignments.recorded(result.id)
-        self.faults.finished(member, result.id, row.job if row is not None else 0)
+        self.faults.finished(result.id, row.job if row is not None else 0)
         return [(flight, result.id) for flight in flights if flight.worker != member.id]
 
     def _end_doubles(self, doubles: Sequence[tuple[Flight, int]]) -> None:
@@ -172,11 +172,14 @@ class Controller:
             for job in {row.job for row in rows} & self.runs.keys():
                 self._refused(member, self.runs[job], message.reason)
         self.give_back(rows)
+        if message.reason:  # what still waits there would only be refused like this
+            self.recall(member, self.dispatch.queued(member.id))
 
     def _refused(self, member: Member, run: JobRun, reason: str) -> None:
         """A worker cannot load a job's model; when no worker that is there can, the job fails."""
+        if run.model not in member.refused:
+            self.tell(f"{member.name} cannot work on job {run.job.id}: {reason}")
         member.refused[run.model] = reason
-        self.tell(f"{member.name} cannot work on job {run.job.id}: {reason}")
         there = [other for other in self.members.values() if other.presence is not Presence.LOST]
         if all(run.model in other.refused for other in there):
             self.drop_job(run.job.id, ModelError(reason))
