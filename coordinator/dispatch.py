@@ -130,7 +130,7 @@ class Dispatch:
             pipeline.lrange(queue.key, 0, -1)
             pipeline.lrange(queue.intermediate_queue_key, 0, -1)
             waiting, taking = pipeline.execute()
-        return {entry.decode() for entry in (*waiting, *taking)}
+        return _ids(waiting, taking)
 
     def take_back(self, worker: str, shard_id: str) -> bool:
         """Removes the shard from the worker's queue; False when its agent has it already."""
@@ -249,8 +249,13 @@ class Dispatch:
         return Queue(keys.queue(worker), connection=self._redis, serializer=codec.RqSerializer, job_class=PlainJob)
 
 
+def _ids(waiting: Any, taking: Any) -> set[str]:
+    # What is no text is no id of ours either, and is for its agent to pass over.
+    return {entry.decode(errors="replace") for entry in (*waiting, *taking)}
+
+
 def _sight(worker: str, waiting: Any, taking: Any, data: Any, ttl_ms: Any) -> Sight:
-    queued = frozenset(entry.decode() for entry in (*waiting, *taking))
+    queued = frozenset(_ids(waiting, taking))
     try:
         lease = None if data is None else _lease(worker, data, ttl_ms)
     except DecodeError as error:

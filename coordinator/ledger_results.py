@@ -11,6 +11,8 @@ from coordinator.ledger_store import Store
 from fleet.job import Embedding, Finish, RowState
 from fleet.messages import RowResult
 
+#: No row has more tokens; a job's totals are sums of such figures, and must not overflow.
+MOST_TOKENS = 1 << 31
 _INSERT = """
 INSERT INTO result (row, text, finish, input_tokens, output_tokens, reasoning, vector, worker)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -24,7 +26,7 @@ _THESE = "id IN (SELECT value FROM json_each(?))"
 
 def record_results(store: Store, samplings: Samplings, worker: str, results: Sequence[RowResult]) -> list[int]:
     """Records the first result of each open row and drops the others; the rows that ended with it. A vector that is
-    none fails its row."""
+    none, or figures that cannot be, fail their row."""
     first: dict[int, RowResult] = {}
     for result in results:
         first.setdefault(result.id, result)
@@ -42,11 +44,17 @@ def record_results(store: Store, samplings: Samplings, worker: str, results: Seq
 
 
 def _checked(result: RowResult, embedding: Embedding | None) -> RowResult:
-    if embedding is None or result.finish is Finish.ERROR:
+    if result.finish is Finish.ERROR:
         return result
-    from coordinator.vectors import flaw  # numpy, which nobody needs who only lists jobs
+    wrong: str | None
+    if not all(0 <= tokens <= MOST_TOKENS for tokens in (result.input_tokens, result.output_tokens)):
+        wrong = "the worker's count of tokens cannot be"
+    elif embedding is None:
+        wrong = "the worker gave a vector for a text" if result.vector else None
+    else:
+        from coordinator.vectors import flaw  # numpy, which nobody needs who only lists jobs
 
-    wrong = flaw(result.vector, embedding)
+        wrong = flaw(result.vector, embedding)
     return result if wrong is None else replace(result, finish=Finish.ERROR, error=wrong)
 
 

@@ -19,6 +19,8 @@ from fleet.messages import TAGS, Message
 VERSION = 3
 #: Larger messages are refused unread; a window is at most 32 MB.
 MAX_BYTES = 48 << 20
+#: No number of ours is larger; SQLite takes none that is twice as large, and sums of figures must stay numbers.
+LARGEST = 1 << 62
 
 _TAG_OF = {kind: tag for tag, kind in TAGS.items()}
 
@@ -150,6 +152,8 @@ def _scalar_reader(kind: type) -> Reader:
     def read(value: Any, where: str) -> Any:
         if type(value) not in accepted:
             raise DecodeError(f"{where}: expected {kind.__name__}, found {type(value).__name__}")
+        if isinstance(value, int | float) and not -LARGEST <= value <= LARGEST:  # NaN is not, either
+            raise DecodeError(f"{where}: a number that is none of ours")
         return value
 
     return read

@@ -128,6 +128,13 @@ class Agent(BaseWorker):  # type: ignore[misc]  # rq is read as untyped
                 )
             except DequeueTimeout:
                 continue
+            except (
+                NoPermissionError,
+                ValueError,
+                TypeError,
+            ):  # an id that is not one of ours, or no text: it is passed over
+                self.recover()
+                continue
             job.redis_server_version = self.get_redis_server_version()
             return job, queue
 
@@ -147,17 +154,25 @@ class Agent(BaseWorker):  # type: ignore[misc]  # rq is read as untyped
     def recover(self) -> None:
         """Takes what a broken connection left between the queue and us."""
         queue = self.queues[0]
-        for job_id in queue.intermediate_queue.get_job_ids():
+        taking = queue.intermediate_queue.key
+        entries: Any = self.connection.lrange(taking, 0, -1)
+        for entry in entries:
+            try:
+                job_id = entry.decode()
+            except UnicodeDecodeError:
+                log.error("an entry of the queue is passed over: no id")
+                self.connection.lrem(taking, 1, entry)
+                continue
             if self._desk.holds(job_id):
                 continue
             try:
                 job = self.job_class.fetch(job_id, connection=self.connection, serializer=self.serializer)
             except NoPermissionError:  # its id is not one of ours
-                log.error("job %s is passed over: another worker's", job_id)
+                log.error("job %s is passed over: another worker's", job_id[:80])
                 queue.intermediate_queue.remove(job_id)
                 continue
             except (NoSuchJobError, ValueError, TypeError) as error:  # deleted, or no record that RQ can read
-                log.error("job %s is passed over: %s", job_id, type(error).__name__)
+                log.error("job %s is passed over: %s", job_id[:80], type(error).__name__)
                 queue.intermediate_queue.remove(job_id)
                 self.connection.delete(self.job_class.key_for(job_id))
                 continue

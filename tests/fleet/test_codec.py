@@ -11,7 +11,7 @@ import pytest
 
 from fleet.codec import MAX_BYTES, VERSION, RqSerializer, decode, encode
 from fleet.errors import DecodeError
-from fleet.messages import TAGS, Cancel, Finished, RowResult
+from fleet.messages import TAGS, Cancel, Figures, Finished, Pulse, Returned, RowResult
 
 
 def make(kind: Any, rng: random.Random) -> Any:
@@ -93,3 +93,16 @@ def test_a_pickle_is_no_rq_payload() -> None:
 def test_a_float_field_takes_a_whole_number() -> None:
     result = RowResult(id=1, text="", finish="stop", input_tokens=1, output_tokens=1)  # type: ignore[arg-type]
     assert result.error is None
+
+
+@pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1, -(1 << 63)])
+def test_a_whole_number_that_no_column_holds_is_no_message(number: int) -> None:
+    """SQLite raised an OverflowError of it, which ended the coordinator."""
+    with pytest.raises(DecodeError, match="none of ours"):
+        decode(encode(Returned(rows=(number,))))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_fraction_that_is_none_is_no_message(number: float) -> None:
+    with pytest.raises(DecodeError, match="none of ours"):
+        decode(encode(Pulse(running=(), waiting=0, figures=Figures(decode_s=number))))
