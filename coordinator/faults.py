@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from coordinator.assignments import Assignments
 from coordinator.dispatch import Dispatch
 from coordinator.ledger import Ledger
-from coordinator.member import Member
+from coordinator.member import HALVE_AT, Member
 from coordinator.records import OpenRow
 from coordinator.suspects import GUILTY_AT, Suspects
 from fleet.errors import EngineError
@@ -36,7 +36,10 @@ class HopelessJobError(EngineError):
 class Faults:
     """Suspects of all crashes and the rows parked because of them."""
 
-    def __init__(self, ledger: Ledger, assignments: Assignments, dispatch: Dispatch) -> None:
+    def __init__(
+        self, ledger: Ledger, assignments: Assignments, dispatch: Dispatch, members: Mapping[str, Member]
+    ) -> None:
+        self._members = members
         self._ledger = ledger
         self._assignments = assignments
         self._dispatch = dispatch
@@ -72,9 +75,9 @@ class Faults:
         alone = len(crash.rows) == 1
         crashes = self._ledger.crashed(ids, alone)
         if alone and crashes[0] >= GUILTY_AT:
-            self._quarantine(member, rows[0], crash.reason)
+            self._quarantine(rows[0], crash.reason)
         else:
-            self._suspects.crashed(ids, crash.latest)
+            self._suspects.crashed(ids, crash.latest, member.id)
 
     def vanished(self, member: Member, running: Sequence[int]) -> None:
         """A whole worker went silent with these rows in its batch: on trial, or for the second time, they are
@@ -92,13 +95,13 @@ class Faults:
             self._parked.update({row.id: row for row in rows})
             self._ledger.crashed([row.id for row in rows], alone=False)
             if rows:
-                self._suspects.crashed([row.id for row in rows], ())
+                self._suspects.crashed([row.id for row in rows], (), member.id)
 
-    def finished(self, member: Member, row: int, job: int) -> None:
+    def finished(self, row: int, job: int) -> None:
         """A row has its result: it is no suspect any more."""
         self._finished[job] += 1
         self._parked.pop(row, None)
-        self._clear(member, row)
+        self._clear(row)
 
     def keep_suspects(self, rows: Iterable[OpenRow]) -> list[OpenRow]:
         """Of rows that came back without a result, keeps the suspects for a new trial; the others."""
@@ -122,6 +125,15 @@ class Faults:
                     groups.setdefault((row.job, row.sampling), []).append(row)
             yield from groups.values()
 
+    def crashes_on(self, rows: Sequence[OpenRow], member: Member) -> int:
+        """In how many crashes of a worker's engine these suspects were."""
+        return self._suspects.crashes_on([row.id for row in rows], member.id)
+
+    def doubts(self, member: Member) -> bool:
+        """Whether a worker's engine crashed so often lately that the rows may not be to blame: what it gets meanwhile
+        would become suspect too."""
+        return self._suspects.cases_of(member.id) >= HALVE_AT
+
     def forget(self, job: int) -> list[OpenRow]:
         """The job is given up: its suspects that wait for a trial, which are none any more."""
         rows = [row for row in self._parked.values() if row.job == job]
@@ -130,14 +142,14 @@ class Faults:
             self._suspects.cleared(row.id)
         return rows
 
-    def _quarantine(self, member: Member, row: OpenRow, reason: str) -> None:
+    def _quarantine(self, row: OpenRow, reason: str) -> None:
         self._quarantined[row.job] += 1
         self._suspects.guilty(row.id)
         self._parked.pop(row.id, None)
         self._ledger.quarantine(row.id, f"crashed the engine alone {GUILTY_AT} times: {reason}")
         self._assignments.recorded(row.id)
         log.warning("row %d is quarantined: %s", row.id, reason)
-        self._clear(member, row.id)
+        self._clear(row.id)
         if not self._finished[row.job] and self._quarantined[row.job] >= self._hopeless_at(row.job):
             raise HopelessJobError(
                 row.job,
@@ -148,10 +160,10 @@ class Faults:
     def _hopeless_at(self, job: int) -> int:
         return HOPELESS_LATER_AT if self._ledger.counts(job).done else HOPELESS_AT
 
-    def _clear(self, member: Member, row: int) -> None:
+    def _clear(self, row: int) -> None:
         case = self._suspects.cleared(row)
-        if case is not None and not case.explained:
-            self._unexplained(member)
+        if case is not None and not case.explained and case.worker in self._members:
+            self._unexplained(self._members[case.worker])
 
     def _unexplained(self, member: Member) -> None:
         cap = member.unexplained_crash()

@@ -62,7 +62,9 @@ class Sender:
         """For each job, in order, what the policy decides for the workers that are to work for it; those for whom no
         pool has anything may take from others."""
         roster = self._roster
-        hands = [roster.hands(member) for member in roster.takers()]
+        there = roster.takers()
+        trusted = [member for member in there if not self._faults.doubts(member)]
+        hands = [roster.hands(member) for member in trusted or there]
         offered = offers(roster.wanted(), hands, roster.fits)
         busy = {worker for workers in offered.values() for worker in workers}
         idle = [each for each in hands if each.worker not in busy]
@@ -121,7 +123,7 @@ class Sender:
                 return list(self._load(run, members[target], [flight.rows[row]], copy=True))
 
     def _trials(self) -> list[Addressed]:
-        """Suspects: each trial for the worker that has fewest of them."""
+        """Suspects: each trial for a worker that they crashed least, and of those the one that has fewest trials."""
         shards: list[Addressed] = []
         for rows in list(self._faults.trials()):
             run = self._roster.runs[rows[0].job]
@@ -129,7 +131,7 @@ class Sender:
             if not takers:
                 self._faults.keep_suspects(rows)
                 continue
-            member = min(takers, key=self._trials_with)
+            member = min(takers, key=lambda each: (self._faults.crashes_on(rows, each), self._trials_with(each)))
             shards += self._load(run, member, rows, exclusive=True)
         return shards
 

@@ -2,12 +2,13 @@
 
 After a crash every row of the batch is a suspect. The one whose prompt was started last runs alone first; the
 others run in halves, with nothing else in the batch, and each half that crashes is halved again. A row that
-crashes an engine alone twice is guilty.
+crashes an engine alone twice is guilty. Where it crashed is remembered, so that it can be tried elsewhere: the worker
+may be to blame.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ class Case:
 
     #: rows still under suspicion: in a waiting trial or in one that is running
     open: set[int]
+    #: whose engine it was
+    worker: str = ""
     #: True once a row of it was found guilty
     explained: bool = False
 
@@ -39,14 +42,18 @@ class Suspects:
         self._trials: deque[Trial] = deque()
         #: row under suspicion -> its case
         self._case_of: dict[int, Case] = {}
+        #: row under suspicion -> crashes it was in, by worker
+        self._crashes: dict[int, Counter[str]] = {}
 
-    def crashed(self, rows: Sequence[int], latest: Sequence[int]) -> None:
-        """Takes the rows of a crashed batch (`latest`: those whose prompts were started last) as suspects."""
+    def crashed(self, rows: Sequence[int], latest: Sequence[int], worker: str = "") -> None:
+        """Takes the rows of a worker's crashed batch (`latest`: those whose prompts were started last) as suspects."""
         assert rows, "a crash with nothing in the batch has no suspects"
         fresh = {row for row in rows if row not in self._case_of}
         if fresh:
-            case = Case(open=fresh)
+            case = Case(open=fresh, worker=worker)
             self._case_of.update(dict.fromkeys(fresh, case))
+        for row in rows:
+            self._crashes.setdefault(row, Counter())[worker] += 1
         if len(rows) == 1:
             self._trials.append(Trial(rows=tuple(rows)))
             return
@@ -69,6 +76,14 @@ class Suspects:
         if rows:
             self._trials.appendleft(Trial(rows=tuple(rows)))
 
+    def crashes_on(self, rows: Sequence[int], worker: str) -> int:
+        """In how many crashes of the worker these suspects were, all together."""
+        return sum(self._crashes[row][worker] for row in rows if row in self._crashes)
+
+    def cases_of(self, worker: str) -> int:
+        """Crashes of the worker that are neither explained nor cleared up yet."""
+        return len({id(case) for case in self._case_of.values() if case.worker == worker and not case.explained})
+
     def guilty(self, row: int) -> None:
         """The row's case is explained by it."""
         if row in self._case_of:
@@ -76,6 +91,7 @@ class Suspects:
 
     def cleared(self, row: int) -> Case | None:
         """The row ended, in whatever way; its case, when that has no suspect left."""
+        self._crashes.pop(row, None)
         case = self._case_of.pop(row, None)
         if case is None:
             return None

@@ -180,3 +180,36 @@ def test_a_worker_whose_engine_crashes_again_and_again_works_only_when_there_is_
     other.presence = Presence.ALIVE
     work.member.left()
     assert roster.takers() == [work.member, other]
+
+
+def test_suspects_are_tried_on_another_worker_and_what_they_survive_counts_against_the_first(ledger: Ledger) -> None:
+    """A broken Mac was given its own suspects again and again: 33 healthy rows were quarantined on it."""
+    work = Work(ledger).take_in()
+    controller = work.controller
+    work.sent()
+    rows = tuple(row for flight in controller.assignments.of("w") for row in flight.rows)[:3]
+    controller.add_member(Member(id="v", local=True))
+    for crash in range(1, HALVE_AT + 1):
+        controller.faults.crashed(work.member, Crashed(rows=rows, latest=(), reason="signal", cap=8))
+        controller.send_work()
+        tried = [flight for flight in controller.assignments.of("v") if flight.exclusive]
+        assert sorted(row for flight in tried for row in flight.rows) == sorted(rows)
+        controller._commit(controller.members["v"], [done(row) for row in rows])
+        assert (work.member.unexplained, work.member.halvings) == ((crash, 0) if crash < HALVE_AT else (0, 1))
+        rows = tuple(row for flight in controller.assignments.of("w") for row in flight.rows)[:3]
+    assert controller.members["v"].unexplained == 0
+
+
+def test_a_worker_with_crashes_that_are_not_cleared_up_gets_no_more_rows_to_crash_with(ledger: Ledger) -> None:
+    work = Work(ledger).take_in()
+    controller = work.controller
+    work.sent()
+    controller.add_member(Member(id="v", local=True))
+    for _ in range(HALVE_AT):
+        row = next(row for flight in controller.assignments.of("w") for row in flight.rows)
+        controller.faults.crashed(work.member, Crashed(rows=(row,), latest=(row,), reason="signal", cap=8))
+    controller.give_back(controller.assignments.release_worker("w"))
+    assert work.member.takes_work
+    controller.send_work()
+    assert not controller.assignments.of("w")
+    assert controller.assignments.of("v")

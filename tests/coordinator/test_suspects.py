@@ -101,3 +101,15 @@ def test_a_guilty_row_explains_the_whole_case() -> None:
     case = suspects.cleared(1)
     assert case is not None
     assert case.explained
+
+
+def test_where_a_suspect_crashed_is_known_until_it_is_cleared_and_whose_crash_it_was_to_the_end() -> None:
+    suspects = Suspects()
+    suspects.crashed([1, 2], latest=[], worker="air")
+    suspects.crashed([2], latest=[2], worker="mini")
+    assert [suspects.crashes_on([1, 2], worker) for worker in ("air", "mini", "studio")] == [2, 1, 0]
+    assert [suspects.cases_of(worker) for worker in ("air", "mini")] == [1, 0]
+    suspects.cleared(1)
+    case = suspects.cleared(2)
+    assert case is not None
+    assert (case.worker, suspects.crashes_on([1, 2], "air"), suspects.cases_of("air")) == ("air", 0, 0)
