@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
 
 from coordinator.fleet_view import Copy, FleetView, Recall, RowView, ShardView, Steal, WorkerView, seconds
 
@@ -39,13 +40,22 @@ class _Stealing:
         for shard in view.shards:
             self._waiting.setdefault(shard.worker, []).append(shard)
         self._taken_s: dict[str, float] = {}
+        #: (negative wait, worker) of those that have something, longest wait first
+        self._longest = [(-self._waits_s(worker), worker) for worker in self._waiting]
+        heapify(self._longest)
 
     def by(self, thieves: Sequence[WorkerView]) -> list[Steal | Recall]:
         made: list[Steal | Recall] = []
         for thief in thieves:
-            victim = max(self._waiting, key=self._waits_s, default=None)
-            if victim is not None and victim != thief.id:
+            if not self._longest:
+                break
+            _, victim = self._longest[0]
+            if victim != thief.id:
                 made += _moves(self._some(thief, self._workers[victim]), victim, thief.id)
+                if self._waiting[victim]:
+                    heapreplace(self._longest, (-self._waits_s(victim), victim))
+                else:
+                    heappop(self._longest)
         return made
 
     def _waits_s(self, worker: str) -> float:
@@ -65,8 +75,6 @@ class _Stealing:
             there_s = seconds(victim, piece.input_tokens, piece.output_tokens)
             self._taken_s[victim.id] = self._taken_s.get(victim.id, 0.0) + there_s
             taken.append(waiting.pop())
-        if not waiting:
-            del self._waiting[victim.id]
         return taken
 
 
