@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 WORKER_TTL_S = 16
 #: How long the agent waits for room before it looks whether it should go on at all, seconds.
 ROOM_S = 1.0
+#: Characters of an id that is not ours in the log.
+MAX_ID = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,30 +156,22 @@ class Agent(BaseWorker):  # type: ignore[misc]  # rq is read as untyped
 
     def recover(self) -> None:
         """Takes what a broken connection left between the queue and us."""
-        queue = self.queues[0]
-        taking = queue.intermediate_queue.key
+        taking = self.queues[0].intermediate_queue.key
         entries: Any = self.connection.lrange(taking, 0, -1)
         for entry in entries:
-            try:
-                job_id = entry.decode()
-            except UnicodeDecodeError:
-                log.error("an entry of the queue is passed over: no id")
-                self.connection.lrem(taking, 1, entry)
-                continue
+            job_id = entry.decode(errors="replace")
             if self._desk.holds(job_id):
                 continue
             try:
                 job = self.job_class.fetch(job_id, connection=self.connection, serializer=self.serializer)
-            except NoPermissionError:  # its id is not one of ours
-                log.error("job %s is passed over: another worker's", job_id[:80])
-                queue.intermediate_queue.remove(job_id)
+            # of another worker, deleted, no id, or no record that RQ can read
+            except (NoPermissionError, NoSuchJobError, ValueError, TypeError) as error:
+                log.error("job %s is passed over: %s", job_id[:MAX_ID], type(error).__name__)
+                self.connection.lrem(taking, 1, entry)
+                with suppress(NoPermissionError):
+                    self.connection.delete(self.job_class.key_for(job_id))
                 continue
-            except (NoSuchJobError, ValueError, TypeError) as error:  # deleted, or no record that RQ can read
-                log.error("job %s is passed over: %s", job_id[:80], type(error).__name__)
-                queue.intermediate_queue.remove(job_id)
-                self.connection.delete(self.job_class.key_for(job_id))
-                continue
-            self.execute_job(job, queue)
+            self.execute_job(job, self.queues[0])
 
     def complete(self, ticket: Ticket) -> None:
         """Finishes a shard's RQ job, which deletes it; one that is gone already is no error."""

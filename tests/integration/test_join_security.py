@@ -203,5 +203,5 @@ def test_a_job_of_another_worker_cannot_even_be_read(fleet, worker, caplog):
     fleet.client.rpush(f"rq:queue:{worker.wid}", keys.shard("ba9876543210", 1))
     fleet.send(worker.wid, 6, range(500, 508))
     until(lambda: fleet.has(worker.wid, range(500, 508)), 20)
-    assert "job ba9876543210-1 is passed over: another worker's" in worker.log
+    assert "job ba9876543210-1 is passed over" in worker.log
     until(lambda: f"user {worker.wid} was refused: key rq:job:ba9876543210-1" in caplog.text)
