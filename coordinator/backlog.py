@@ -134,6 +134,11 @@ class Backlog:
         return self.input_tokens + self.max_tokens
 
     @property
+    def back(self) -> int:
+        """Rows that were given back."""
+        return sum(map(len, self._back.values()))
+
+    @property
     def shortest(self) -> int:
         """Prompt and new tokens that no row has fewer of, within a class."""
         given = [_total(row) for rows in self._back.values() for row in rows]
@@ -167,11 +172,13 @@ class Backlog:
             self._back.setdefault(row.sampling, []).append(row)
             self._count(1, row.length, row.max_tokens, _octave(row))
 
-    def take(self, *, rows: int, tokens: int, longest: int | None = None) -> list[OpenRow]:
+    def take(self, *, rows: int, tokens: int, longest: int | None = None, back: bool = False) -> list[OpenRow]:
         """Cuts at most `rows` rows of one sampling group, of together at most `tokens` prompt and new tokens (or a
-        single row), none over `longest`; those given back first, then longest first. Empty when none fits."""
+        single row), none over `longest`; those given back first (with `back` no others), then longest first. Empty
+        when none fits."""
         limit = _NO_LIMIT if longest is None else longest
-        return self._take_back(rows, tokens, limit) or self._take_longest(rows, tokens, limit)
+        taken = self._take_back(rows, tokens, limit)
+        return taken or ([] if back else self._take_longest(rows, tokens, limit))
 
     def order_by(self, cost: Cost, known: int) -> None:
         """From now on what costs most is taken first; `known` is the number of answers that `cost` rests on, and when

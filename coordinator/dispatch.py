@@ -110,8 +110,8 @@ class Dispatch:
             kinds = pipeline.execute()
         return [key for key, kind in zip(shared, kinds, strict=True) if kind not in (b"none", b"set")]
 
-    def send(self, worker: str, shard: Shard) -> None:
-        """Puts `shard` at the end of the worker's queue."""
+    def send(self, worker: str, shard: Shard, *, ahead: bool = False) -> None:
+        """Puts `shard` at the end of the worker's queue, or ahead of all that waits there."""
         with _translated():
             self._queue(worker).enqueue_call(
                 keys.SHARD_FUNCTION,
@@ -121,6 +121,7 @@ class Dispatch:
                 failure_ttl=FAILURE_TTL_S,
                 description=shard.id,
                 job_id=shard.id,
+                at_front=ahead,
             )
 
     def queued(self, worker: str) -> set[str]:
@@ -188,7 +189,8 @@ class Dispatch:
         return {worker: _sight(worker, *islice(replies, 4)) for worker in workers}
 
     def heard(self, workers: Sequence[str], count: int) -> dict[str, list[tuple[str, Message]]]:
-        """As `results`, of several workers at once; those that wrote nothing are left out."""
+        """The oldest `count` entries that each worker wrote, those left out that wrote nothing; they stay until
+        `delete`. An entry that is no message is logged, deleted and passed over."""
         if not workers:
             return {}
         with _translated():
@@ -198,11 +200,8 @@ class Dispatch:
         return {worker: self._readable(worker, entries) for worker, entries in told.items() if entries}
 
     def results(self, worker: str, count: int) -> list[tuple[str, Message]]:
-        """The oldest `count` entries the worker wrote; they stay until `delete`. One that is no message is
-        logged, deleted and passed over."""
-        with _translated():
-            entries: Any = self._redis.xrange(keys.results(worker), count=count)
-        return self._readable(worker, entries)
+        """The same of one worker."""
+        return self.heard([worker], count).get(worker, [])
 
     def _readable(self, worker: str, entries: Sequence[Any]) -> list[tuple[str, Message]]:
         good: list[tuple[str, Message]] = []
@@ -225,10 +224,9 @@ class Dispatch:
 
     def control(self, worker: str, message: Cancel | SetCap | Stop) -> None:
         """Tells the worker something; it acts within about a second."""
+        entry: Any = {keys.FIELD: codec.encode(message)}
         with _translated():
-            self._redis.xadd(
-                keys.control(worker), {keys.FIELD: codec.encode(message)}, maxlen=CONTROL_LENGTH, approximate=True
-            )
+            self._redis.xadd(keys.control(worker), entry, maxlen=CONTROL_LENGTH, approximate=True)
 
     def purge(self, worker: str) -> None:
         """Deletes everything of the worker at once: queue, shards, registries, streams, lease. A worker that still

@@ -64,6 +64,8 @@ class PoolView:
     computed_share: float = 1.0
     #: prompt + max_new tokens of the shortest row, or less
     shortest_tokens: int = 0
+    #: those of the rows that were given back, which go first
+    back: int = 0
 
     @property
     def computed_tokens(self) -> float:
@@ -139,6 +141,8 @@ class Cut:
     tokens: int
     #: longest row allowed, prompt + max_new tokens; None for no limit
     longest: int | None
+    #: of rows given back alone, and before everything else in the worker's queue
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

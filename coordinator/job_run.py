@@ -154,7 +154,7 @@ class JobRun:
         """The rows of a cut; with `anyhow` also such as the worker cannot hold, when there are no others: one that
         gets them all the same answers with figures."""
         self.backlog.order_by(self.lengths.cost, self.lengths.rows)
-        rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest)
+        rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest, back=cut.ahead)
         if not rows and cut.longest is not None and anyhow:
             rows = self.backlog.take(rows=cut.rows, tokens=cut.tokens, longest=None)
         return [row.of_job(self.job.id) for row in rows]

@@ -59,6 +59,7 @@ def pool_view(backlog: Backlog, lengths: Lengths, computed_share: float = 1.0) -
         output_tokens=output,
         computed_share=computed_share,
         shortest_tokens=backlog.shortest,
+        back=backlog.back,
     )
 
 

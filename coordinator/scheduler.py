@@ -8,7 +8,9 @@ worker, `rebalance` takes from others what they will not come to soon.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from coordinator.fleet_view import Cut, Decision, FleetView, PoolView, WorkerView, seconds
 from coordinator.rebalance import rebalance
@@ -32,9 +34,22 @@ WINDOWS_BYTES = 32 << 20
 def decide(view: FleetView) -> list[Decision]:
     """What to do now; the same view gives the same decisions."""
     takers = [worker for worker in view.workers if worker.may_take]
-    made = cuts(takers, view.pool)
+    made = [*again(takers, view.pool), *cuts(takers, view.pool)]
     hungry = [worker for worker in takers if worker.queued_s < REFILL_S and not view.pool.fits(worker)]
     return [*made, *rebalance(view, hungry)]
+
+
+def again(workers: Sequence[WorkerView], pool: PoolView) -> list[Cut]:
+    """Rows that were given back, at once and however full the windows are: each worker gets its part by speed."""
+    takers = [worker for worker in workers if pool.back and pool.fits(worker)]
+    speed = sum(1 / _row_s(worker, pool) for worker in takers)
+    made: list[Cut] = []
+    left = pool.back
+    for worker in sorted(takers, key=lambda worker: _row_s(worker, pool)):
+        rows = min(math.ceil(pool.back / _row_s(worker, pool) / speed), left)
+        made += [replace(cut, ahead=True) for cut in _split(worker, rows, _half_batch(worker), pool)]
+        left -= rows
+    return made
 
 
 def cuts(workers: Sequence[WorkerView], pool: PoolView) -> list[Cut]:

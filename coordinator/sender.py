@@ -20,8 +20,8 @@ from coordinator.shares import Shares
 from coordinator.work_order import offers
 from fleet.messages import Cancel, Shard
 
-#: A shard and the worker it is for.
-Addressed = tuple[str, Shard]
+#: A shard, the worker it is for, and whether it goes ahead of what waits there.
+Addressed = tuple[str, Shard, bool]
 
 
 class Sender:
@@ -50,10 +50,10 @@ class Sender:
         names = {member.id: member.name for member in self._roster.members.values()}
         there = {member.id: member.speed for member in self._roster.takers()}
         if shards and self._note is not None:
-            self._note([(row.id, worker) for worker, shard in shards for row in shard.rows])
+            self._note([(row.id, worker) for worker, shard, _ in shards for row in shard.rows])
         # All are in flight now: one that does not reach its queue is missed there, and its rows come back.
-        for worker, shard in shards:
-            self._dispatch.send(worker, shard)
+        for worker, shard, ahead in shards:
+            self._dispatch.send(worker, shard, ahead=ahead)
         for sentence in (*moves.told(names), *self._shares.told(there, names)):
             self._tell(sentence)
         return bool(shards)
@@ -99,9 +99,9 @@ class Sender:
     def _perform(self, run: JobRun, decision: Decision, moves: Moves) -> list[Addressed]:
         members, assignments = self._roster.members, self._roster.assignments
         match decision:
-            case Cut(worker=worker, longest=longest):
-                anyhow = longest is not None and not self._roster.holds_more(run, longest)
-                return list(self._load(run, members[worker], run.take(decision, anyhow=anyhow)))
+            case Cut(worker=worker, longest=longest, ahead=ahead):
+                anyhow = not ahead and longest is not None and not self._roster.holds_more(run, longest)
+                return list(self._load(run, members[worker], run.take(decision, anyhow=anyhow), ahead=ahead))
             case Steal(shard=shard, source=source, target=target):
                 if not self._dispatch.take_back(source, shard):
                     assignments.flights[shard].taken = True
@@ -139,7 +139,14 @@ class Sender:
         return sum(flight.exclusive for flight in self._roster.assignments.of(member.id))
 
     def _load(
-        self, run: JobRun, member: Member, rows: Sequence[OpenRow], *, exclusive: bool = False, copy: bool = False
+        self,
+        run: JobRun,
+        member: Member,
+        rows: Sequence[OpenRow],
+        *,
+        exclusive: bool = False,
+        copy: bool = False,
+        ahead: bool = False,
     ) -> Iterator[Addressed]:
         """The shards of these rows, which are in flight from here on; rows in flight for another job are left to it."""
         assignments = self._roster.assignments
@@ -151,4 +158,4 @@ class Sender:
             )
             weigh(flight, run.lengths, run.computed_share)
             assignments.send(flight)
-            yield member.id, shard
+            yield member.id, shard, ahead

@@ -30,7 +30,8 @@ class Post:
         #: what the broker shows of a worker
         self.seen: dict[str, Sight] = {}
 
-    def send(self, _worker: str, shard: Shard) -> None:
+    def send(self, _worker: str, shard: Shard, *, ahead: bool = False) -> None:
+        del ahead
         if self.broken:
             raise BrokerError("the broker does not answer")
         self.shards.append(shard)

@@ -199,3 +199,13 @@ def test_rows_of_a_new_class_are_found_although_the_order_is_kept() -> None:
     assert backlog.take(rows=1, tokens=999)
     backlog.add([row(2, length=900, max_tokens=10)])
     assert [one.id for one in backlog.take(rows=1, tokens=999)] == [2]
+
+
+def test_only_what_was_given_back_is_taken_when_nothing_else_is_wanted() -> None:
+    backlog = Backlog()
+    backlog.add([row(1, 500), row(2, 400)])
+    assert backlog.take(rows=4, tokens=10_000, back=True) == []
+    backlog.put_back([row(3, 10)])
+    assert backlog.back == 1
+    assert [taken.id for taken in backlog.take(rows=4, tokens=10_000, back=True)] == [3]
+    assert (backlog.back, len(backlog)) == (0, 2)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from coordinator.fleet_view import PoolView, WorkerView, seconds
-from coordinator.scheduler import SHARD_S, WINDOWS_BYTES, cuts
+from coordinator.fleet_view import FleetView, PoolView, WorkerView, seconds
+from coordinator.scheduler import SHARD_S, WINDOWS_BYTES, again, cuts, decide
 
 SLOW = WorkerView(
     id="slow", cap=8, longest_tokens=2048, decode_tps=50.0, prefill_tps=500.0, reports=9, outstanding_s=0.0
@@ -51,3 +51,23 @@ def test_windows_of_many_workers_stay_within_their_bytes() -> None:
     fleet = [replace(FAST, id=str(n), prefill_tps=1e7, decode_tps=1e6) for n in range(50)]
     made = cuts(fleet, long_rows)
     assert sum(cut.rows for cut in made) * 4 * long_rows.mean_tokens <= WINDOWS_BYTES * 1.1
+
+
+def test_rows_given_back_go_out_at_once_ahead_of_full_windows_and_by_speed() -> None:
+    full = [replace(worker, outstanding_s=119.0) for worker in (SLOW, FAST)]
+    view = FleetView(workers=full, pool=replace(POOL, back=20))
+    made = decide(view)
+    assert made == again(full, view.pool)
+    assert {cut.ahead for cut in made} == {True}  # type: ignore[union-attr]
+    assert (rows_for(made, "fast"), rows_for(made, "slow")) == (19, 1)
+    assert max(cut.rows for cut in made) <= FAST.cap / 2  # type: ignore[union-attr]
+
+
+def test_without_rows_given_back_nothing_goes_ahead() -> None:
+    assert again([SLOW, FAST], POOL) == []
+
+
+def test_rows_given_back_go_to_those_that_can_hold_them() -> None:
+    pool = replace(POOL, back=4, shortest_tokens=4096)
+    made = again([FAST, replace(SLOW, longest_tokens=8192)], pool)
+    assert {cut.worker for cut in made} == {"slow"}

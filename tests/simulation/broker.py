@@ -214,10 +214,11 @@ class CoordinatorEnd:
         self._trouble = trouble
         self._crash = crash
 
-    def send(self, worker: str, shard: Shard) -> None:
+    def send(self, worker: str, shard: Shard, *, ahead: bool = False) -> None:
         def put() -> None:
             self._broker.store.shards[shard.id] = codec.encode(shard)
-            self._broker.store.waiting[worker].append(shard.id)
+            waiting = self._broker.store.waiting[worker]
+            waiting.insert(0 if ahead else len(waiting), shard.id)
 
         self._call("send", put)
 
