@@ -248,8 +248,8 @@ class JobOffice:
     def _fail(self, job: Submitted, error: FleetError) -> None:
         if job.record.id in self._controller.runs:
             self._controller.drop_job(job.record.id, error)
-        job.error = str(error)
-        self._controller.tell(f"job {job.record.id} failed: {error}")
+        job.error = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote the name of a file
+        self._controller.tell(f"job {job.record.id} failed: {job.error}")
         self._end(job, Stage.FAILED)
 
     def _end(self, job: Submitted, stage: Stage) -> None:

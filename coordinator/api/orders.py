@@ -103,6 +103,8 @@ def model_in(line: Mapping[str, Any]) -> str | None:
 
 def check_model(model: str) -> None:
     """Raises ApiError for a model that is no hub id and no folder on this machine."""
+    if not model.isprintable():  # it goes to logs and terminals
+        raise wrong("model", f"found {model[:200]!r}, expected a name or a path", "model_not_found")
     path = Path(model).expanduser()
     is_name = model.count("/") == 1 and not model.startswith((".", "/", "~"))
     if is_name or (path / "config.json").is_file():

@@ -62,6 +62,7 @@ async def body_of(request: Request) -> dict[str, Any]:
         raise ApiError(415, f"the body is {kind}, expected application/json", code="unsupported_media_type")
     try:
         value = json.loads(data or b"{}")
+        json.dumps(value, ensure_ascii=False).encode()  # fails for half a character
     except (ValueError, RecursionError) as error:
         raise ApiError(400, "the body is not JSON", code="invalid_json") from error
     if not isinstance(value, dict):

@@ -244,3 +244,9 @@ def spec_fields(place: Place, number: int) -> dict[str, Any]:
         "output": "/other.jsonl",
         "options": json.dumps({}),
     }
+
+
+def test_a_job_fails_with_a_sentence_that_is_no_utf8(place: Place) -> None:
+    number = place.office.submit(place.order("a", model="org/\udcff"))
+    assert "org/\\udcff" in place.until(number, Stage.FAILED).error
+    assert "org/\\udcff" in place.ledger.job(number).record.problem

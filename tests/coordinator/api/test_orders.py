@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 
@@ -27,6 +28,7 @@ from tests.api_fleet import ApiFleet
         ({"metadata": {"fleet_task": "classify"}}, "classify needs labels"),
         ({"metadata": {"note": "x" * 513}}, "expected at most 512"),
         ({"metadata": {"fleet_more_inputs": "file-gone"}}, "there is no file file-gone"),
+        ({"metadata": {"fleet_model": "org/\x1b[31mred"}}, "model: found 'org/\\x1b[31mred'"),
     ],
 )
 def test_an_order_that_cannot_be_is_refused_in_words(
@@ -46,3 +48,16 @@ def test_an_order_that_cannot_be_is_refused_in_words(
             client.batches.create(**order)  # type: ignore[arg-type]
         assert message in caught.value.message
         assert client.batches.list().data == []
+
+
+def test_half_a_character_in_an_order_is_refused_before_it_is_recorded(fleet: ApiFleet) -> None:
+    """JSON can say "\\ud800", which no UTF-8 can: the ledger, asked to keep it, ended the coordinator at each start."""
+    line = {"prompt": "hello", "model": "org/\ud800"}
+    headers = {"authorization": f"Bearer {fleet.key}"}
+    with httpx.Client(base_url=fleet.url, headers=headers) as client:
+        uploaded = client.post("/v1/files", files={"file": ("b.jsonl", json.dumps(line))}, data={"purpose": "batch"})
+        order = {"input_file_id": uploaded.json()["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        for metadata in ({}, {"note": "\ud800"}, {"fleet_model": "org/\ud800"}, {"fleet_system": "\ud800"}):
+            answer = client.post("/v1/batches", content=json.dumps(order | {"metadata": metadata}))
+            assert answer.status_code == 400, answer.text
+        assert client.get("/v1/batches").json()["data"] == []
