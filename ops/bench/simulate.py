@@ -2,7 +2,7 @@
 
 python -m ops.bench.simulate --seeds 10
 python -m ops.bench.simulate --seeds 1 --scenario straggler --picture build/straggler.png --json build/straggler.json
-python -m ops.bench.simulate --machines 1000 --rows 1000000 --seeds 1 --scenario steady --policy ours --turn 1
+python -m ops.bench.simulate --machines 1000 --rows 1000000 --seeds 1 --scenario steady --policy ours --turn 2
 python -m ops.bench.simulate --write build/backlog.jsonl
 
 The policies see prompt lengths, beats and finished rows. The bound knows the answers' lengths and the speeds.
