@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import resource
 import signal
 import socket
 import ssl
@@ -18,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from fleet import leash
+from fleet import leash, open_files
 
 log = logging.getLogger(__name__)
 
@@ -181,14 +180,6 @@ def _context(certificate: str, key: str) -> ssl.SSLContext:
     return context
 
 
-def _allow_files() -> None:
-    """macOS lets a process open 256 files unless it asks for more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Serves until SIGTERM, or until whoever started it is gone."""
     parser = argparse.ArgumentParser(prog="python -m coordinator.gatehouse", description=__doc__)
@@ -200,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leash.hold()
-    _allow_files()
+    open_files.allow(_FILES)
     listeners = [socket.socket(fileno=fd) for fd in args.listen]
     asyncio.run(_serve(args.broker, listeners, _context(args.certificate, args.key)))
     return 0

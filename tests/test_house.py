@@ -36,7 +36,7 @@ DOORS = {
     "rich": r"coordinator\..+",
     "matplotlib": r"worker\.plot",
     "starlette": r"coordinator\.api\..+",
-    "uvicorn": r"coordinator\.api\.server",
+    "uvicorn": r"coordinator\.api\.(server|patience)",
     "python_multipart": r"coordinator\.api\.multipart",
     "httpx": r"coordinator\.fleet_client",
     "zeroconf": r"coordinator\.discovery|worker\.discover",

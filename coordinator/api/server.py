@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import uvicorn
 from starlette.types import ASGIApp
 
+from coordinator.api.patience import Patience
 from coordinator.certificate import Certificate
 from fleet.errors import FleetError
 
@@ -24,6 +25,7 @@ EVERYWHERE = ("0.0.0.0", "::")
 #: Answers under way at a stop have this long, seconds.
 GRACE_S = 3
 START_S = 10.0
+LAST_PORT = 65_535
 #: For the loop to close what was aborted, seconds.
 ABORT_S = 0.02
 #: Requests at once; more are told to come back. Each may take a thread and a file.
@@ -81,7 +83,7 @@ class ApiServer:
 def _config(app: ASGIApp, certificate: Certificate | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="h11",
+        http=Patience,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -104,6 +106,8 @@ def _tls(certificate: Certificate) -> ssl.SSLContext:
 
 def _listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
     """A socket for each host, all on one port; a family that this machine lacks is passed over."""
+    if port > LAST_PORT:
+        raise ServerError(f"there is no port {port:,}, and the API is behind the gate: choose a lower one with --port")
     opened: list[socket.socket] = []
     for host in hosts:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -26,6 +26,8 @@ from fleet.config import StateDir
 from fleet.errors import Exit
 from fleet.flags import folder, port
 
+#: Twice the requests that the two APIs take at once, each with a connection and a file, and room for strangers.
+FILES = 2_000
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -67,8 +69,10 @@ def run(args: argparse.Namespace, state: StateDir, teller: Teller) -> None:
     from coordinator.ledger import Ledger
     from coordinator.premises import FleetOptions, Premises
     from coordinator.processes import Processes
+    from fleet import open_files
 
     state.make()
+    open_files.allow(FILES)
     with Ledger.open(state) as ledger:
         logging.basicConfig(filename=state.logs / "coordinator.log", level=logging.INFO, format=LOG_FORMAT)
         processes = Processes(state)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import ifaddr
 import pytest
 
 from coordinator.api.app import build_app
+from coordinator.api.patience import Patience
 from coordinator.api.server import EVERYWHERE, ApiServer, ServerError
 from coordinator.certificate import Certificate
 from coordinator.fleet_client import FleetClient
@@ -95,6 +98,11 @@ def test_a_port_that_is_taken_is_said(state: StateDir, server: ApiServer) -> Non
         ApiServer(build_app(FrontDesk(), state, "key"), port=server.port)
 
 
+def test_a_port_beyond_the_last_is_said(state: StateDir) -> None:
+    with pytest.raises(ServerError, match="there is no port 65,536"):
+        ApiServer(build_app(FrontDesk(), state, "key"), port=65_536)
+
+
 def test_a_stopped_server_is_gone_with_its_threads(server: ApiServer, token: Token) -> None:
     server.stop()
     with pytest.raises(NoCoordinatorError, match="nothing listens there"):
@@ -120,3 +128,36 @@ def test_a_coordinator_that_goes_away_is_told_as_that(server: ApiServer, token: 
         server.stop()
         with pytest.raises(NoCoordinatorError, match="does not answer"):
             client.get("/v1/files")
+
+
+def test_strangers_who_ask_nothing_do_not_use_the_connections_up(
+    server: ApiServer, token: Token, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few hundred connections that stood open without a key kept every command of other Macs out."""
+    monkeypatch.setattr(Patience, "head_s", 0.3)
+    context = ssl._create_unverified_context()
+    ways = (b"", b"GET /v1/fi", b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n")
+    for said in ways:
+        with context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), 5)) as stranger:
+            stranger.sendall(said)
+            ends = time.monotonic() + 5
+            with suppress(OSError):
+                while stranger.recv(4096):  # a refusal may come first
+                    stranger.sendall(b"x")
+                    assert time.monotonic() < ends
+            assert time.monotonic() < ends
+    assert files(token, Address("127.0.0.1", server.port)) == []
+
+
+def test_a_request_may_take_longer_than_its_head(
+    server: ApiServer, token: Token, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Patience, "head_s", 0.1)
+    head = f"POST /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token.key}\r\nContent-Length: 4\r\n\r\n"
+    context = ssl._create_unverified_context()
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), 5)) as client:
+        client.sendall(head.encode())
+        for byte in (b"{", b" ", b" ", b"}"):
+            time.sleep(0.08)
+            client.sendall(byte)
+        assert client.recv(4096).startswith(b"HTTP/1.1 400")
