@@ -20,6 +20,7 @@ from coordinator.preparation import options_of
 from coordinator.records import JobRecord
 from coordinator.results import write_results
 from fleet.config import StateDir
+from fleet.errors import Exit
 from fleet.job import Finish
 from fleet.messages import RowResult
 from fleet.model import find_model, weights_hash
@@ -166,7 +167,11 @@ class FaultYard(Yard):
         """A job of unequal rows; its id."""
         backlog = write_unequal(self.folder / f"in-{said}.jsonl", rows, seed, said)
         args = ["submit", "generate", backlog, "-m", model, "--json", *flags]
-        return int(json.loads(self.fleet.run(*args).expect(0).out)["id"])
+        ended = self.fleet.run(*args)
+        if ended.status == Exit.NO_COORDINATOR:  # it was killed with the job in its ledger and the answer unsent
+            with self.ledger() as ledger:
+                return ledger.jobs()[-1].record.id
+        return int(json.loads(ended.expect(0).out)["id"])
 
     def ledger(self) -> Ledger:
         """For looking, to be closed."""
