@@ -79,14 +79,17 @@ def beat_of(fleet: Fleet) -> Beat | None:
 
 
 @pytest.mark.parametrize(
-    ("fake", "step_s"),
-    [pytest.param(True, "0.1", id="fake engine"), pytest.param(False, "", id="MLX", marks=pytest.mark.soak)],
+    ("fake", "step_s", "rows"),
+    [
+        pytest.param(True, "0.1", 1800, id="fake engine"),
+        pytest.param(False, "", 9000, id="MLX", marks=pytest.mark.soak),
+    ],
 )
 @pytest.mark.timeout(600)
 def test_killed_at_20_random_moments_nothing_recorded_is_computed_again(
-    tmp_path: Path, model: Path, *, fake: bool, step_s: str
+    tmp_path: Path, model: Path, *, fake: bool, step_s: str, rows: int
 ) -> None:
-    seed, rows = 20261130, 1800
+    seed = 20261130
     rng = random.Random(seed)
     fleet = Fleet(tmp_path, fake=fake, env={"FAKE_STEP_S": step_s})
     backlog = write_unequal(tmp_path / "in.jsonl", rows, rng)
