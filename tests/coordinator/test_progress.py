@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.run_view import RunView
 from coordinator.progress import LINE_S, Bar, Lines, Progress, duration, figures
 from coordinator.records import Counts
+from coordinator.run_view import RunView
 
 
 class Terminal(io.StringIO):
