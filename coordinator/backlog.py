@@ -174,8 +174,8 @@ class Backlog:
 
     def take(self, *, rows: int, tokens: int, longest: int | None = None, back: bool = False) -> list[OpenRow]:
         """Cuts at most `rows` rows of one sampling group, of together at most `tokens` prompt and new tokens (or a
-        single row), none over `longest`; those given back first (with `back` no others), then longest first. Empty
-        when none fits."""
+        single row), none over `longest`; those given back first, as they came (with `back` no others), then longest
+        first. Empty when none fits."""
         limit = _NO_LIMIT if longest is None else longest
         taken = self._take_back(rows, tokens, limit)
         return taken or ([] if back else self._take_longest(rows, tokens, limit))
@@ -209,7 +209,6 @@ class Backlog:
             fitting = [row for row in given if _total(row) <= longest]
             if not fitting:
                 continue
-            fitting.sort(key=lambda row: (_total(row), row.length), reverse=True)
             taken: list[OpenRow] = []
             for row in fitting[: max(rows, 1)]:
                 tokens -= _total(row)

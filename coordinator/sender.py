@@ -52,7 +52,7 @@ class Sender:
         if shards and self._note is not None:
             self._note([(row.id, worker) for worker, shard, _ in shards for row in shard.rows])
         # All are in flight now: one that does not reach its queue is missed there, and its rows come back.
-        for worker, shard, ahead in shards:
+        for worker, shard, ahead in _in_turn(shards):
             self._dispatch.send(worker, shard, ahead=ahead)
         for sentence in (*moves.told(names), *self._shares.told(there, names)):
             self._tell(sentence)
@@ -159,3 +159,8 @@ class Sender:
             weigh(flight, run.lengths, run.computed_share)
             assignments.send(flight)
             yield member.id, shard, ahead
+
+
+def _in_turn(shards: Sequence[Addressed]) -> list[Addressed]:
+    """As they are to be sent: of those that go ahead of what waits the last first, which leaves the first in front."""
+    return [*(each for each in reversed(shards) if each[2]), *(each for each in shards if not each[2])]

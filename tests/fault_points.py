@@ -104,7 +104,12 @@ def deliver_twice() -> None:
     from coordinator.dispatch import Dispatch
 
     for name in ("send", "control"):
-        wrap("coordinator.dispatch", "Dispatch", name, lambda before: lambda *a: (before(*a), before(*a))[0])
+        wrap(
+            "coordinator.dispatch",
+            "Dispatch",
+            name,
+            lambda before: lambda *a, **k: (before(*a, **k), before(*a, **k))[0],
+        )
     heard, again = Dispatch.heard, {}
 
     def twice(self: Any, workers: Any, count: int) -> Any:

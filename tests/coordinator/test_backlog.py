@@ -84,10 +84,11 @@ def test_fits_tells_whether_a_worker_could_take_anything() -> None:
     assert backlog.fits(15)
 
 
-def test_rows_given_back_go_ahead_of_longer_ones() -> None:
+def test_rows_given_back_go_ahead_of_longer_ones_as_they_came() -> None:
+    """Those that were in the batch of a worker that is lost come first, and once went behind all that it had queued."""
     backlog = pool(row(1, 1000))
     backlog.put_back([row(2, 5), row(3, 50)])
-    assert [r.id for r in backlog.take(rows=9, tokens=PLENTY)] == [3, 2]
+    assert [r.id for r in backlog.take(rows=9, tokens=PLENTY)] == [2, 3]
     assert [r.id for r in backlog.take(rows=9, tokens=PLENTY)] == [1]
 
 

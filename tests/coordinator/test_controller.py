@@ -213,3 +213,23 @@ def test_a_worker_with_crashes_that_are_not_cleared_up_gets_no_more_rows_to_cras
     controller.send_work()
     assert not controller.assignments.of("w")
     assert controller.assignments.of("v")
+
+
+def test_rows_that_come_back_stand_in_their_new_queue_in_the_order_they_came(ledger: Ledger) -> None:
+    """Each shard was put in front of the one before, so that what came back first was computed last."""
+    work = Work(ledger).take_in()
+    controller = work.controller
+    work.sent()
+    lost = [row for flight in controller.assignments.of("w") for row in flight.rows]
+    controller.add_member(Member(id="v", local=True))
+    front: list[list[int]] = []
+    send = work.post.send
+    work.post.send = lambda worker, shard, ahead=False: (  # type: ignore[method-assign]
+        front.insert(0 if ahead else len(front), [row.id for row in shard.rows]),
+        send(worker, shard),
+    )[1]
+    controller.lose(work.member)
+    controller.send_work()
+    first = front[0]
+    assert len(front) > 1
+    assert set(first) <= set(lost[: 2 * len(first)])
