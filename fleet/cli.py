@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -70,9 +71,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell("fleet: interrupted")
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        # The reader went away: nobody is left to tell, and Python's own flush at exit must find a place to write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_nowhere()  # the reader went away: nobody is left to tell
         return int(Exit.OK)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _write_nowhere()
+        _tell("fleet: the output cannot be written: the disk is full")
+        return int(Exit.ERROR)
+
+
+def _write_nowhere() -> None:
+    """Python's own flush at exit must find a place to write."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_streams() -> None:

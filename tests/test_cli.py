@@ -136,6 +136,15 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
+def test_output_that_a_full_disk_does_not_take_is_told_in_a_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        answer = subprocess.run(
+            [sys.executable, "-m", "fleet", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert (answer.returncode, answer.stderr) == (1, "fleet: the output cannot be written: the disk is full\n")
+
+
 def test_python_m_fleet_is_fleet() -> None:
     answer = subprocess.run(
         [sys.executable, "-m", "fleet", "--version"], capture_output=True, text=True, check=True, timeout=60

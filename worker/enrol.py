@@ -66,7 +66,7 @@ def _ask(met: Met, token: Token, applicant: Applicant, user: str, password: str)
     finally:
         client.close()
     if "refused" in reply:
-        raise AuthError(f"the coordinator lets this Mac not in: {reply['refused']}")
+        raise AuthError(f"the coordinator does not let this Mac in: {reply['refused']}")
     return Credentials(
         token=token.format(),
         certificate=met.certificate,

@@ -1,6 +1,9 @@
 """Removes a worker from the fleet: its user, its connections; its rows run elsewhere. It cannot come back by itself.
 
 fleet kick air
+
+It may have kept the token, which opens the API and lets in whoever says to be another Mac: `fleet token --rotate` ends
+that too.
 """
 
 from __future__ import annotations
