@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -136,12 +137,12 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
 def test_output_that_a_full_disk_does_not_take_is_told_in_a_sentence() -> None:
-    with open("/dev/full", "w") as full:
-        answer = subprocess.run(
-            [sys.executable, "-m", "fleet", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
-        )
+    command = [sys.executable, "-m", "fleet", "--help"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        answer = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=buffered)
     assert (answer.returncode, answer.stderr) == (1, "fleet: the output cannot be written: the disk is full\n")
 
 
