@@ -123,7 +123,8 @@ class Sender:
                 return list(self._load(run, members[target], [flight.rows[row]], copy=True))
 
     def _trials(self) -> list[Addressed]:
-        """Suspects: each trial for a worker that they crashed least, and of those the one that has fewest trials."""
+        """Suspects: each trial for a worker that they crashed least, and of those the one that has fewest trials,
+        ahead of minutes of work that wait there."""
         shards: list[Addressed] = []
         for rows in list(self._faults.trials()):
             run = self._roster.runs[rows[0].job]
@@ -132,7 +133,7 @@ class Sender:
                 self._faults.keep_suspects(rows)
                 continue
             member = min(takers, key=lambda each: (self._faults.crashes_on(rows, each), self._trials_with(each)))
-            shards += self._load(run, member, rows, exclusive=True)
+            shards += self._load(run, member, rows, exclusive=True, ahead=True)
         return shards
 
     def _trials_with(self, member: Member) -> int:

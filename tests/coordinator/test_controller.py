@@ -114,10 +114,11 @@ def test_suspects_of_a_crash_leave_whole_and_in_one_shard_a_trial(ledger: Ledger
     crash = Crashed(rows=rows, latest=rows[-1:], reason="signal", cap=8)
     controller.faults.crashed(work.member, crash)
     trials = work.sent()[before:]
+    # each goes in front of the one before: the row that began last is tried first
     assert [(len(shard.rows), shard.exclusive, shard.prefix) for shard in trials] == [
+        (4, True, b""),
+        (4, True, b""),
         (1, True, b""),
-        (4, True, b""),
-        (4, True, b""),
     ]
 
 
@@ -198,6 +199,16 @@ def test_suspects_are_tried_on_another_worker_and_what_they_survive_counts_again
         assert (work.member.unexplained, work.member.halvings) == ((crash, 0) if crash < HALVE_AT else (0, 1))
         rows = tuple(row for flight in controller.assignments.of("w") for row in flight.rows)[:3]
     assert controller.members["v"].unexplained == 0
+
+
+def test_trials_go_ahead_of_what_waits_with_the_worker(ledger: Ledger) -> None:
+    work = Work(ledger).take_in()
+    controller = work.controller
+    work.sent()
+    rows = tuple(row for flight in controller.assignments.of("w") for row in flight.rows)[:4]
+    controller.faults.crashed(work.member, Crashed(rows=rows, latest=(), reason="signal", cap=8))
+    sent = controller._sender._trials()
+    assert [(shard.exclusive, ahead) for _, shard, ahead in sent] == [(True, True)] * 2
 
 
 def test_a_worker_with_crashes_that_are_not_cleared_up_gets_no_more_rows_to_crash_with(ledger: Ledger) -> None:
