@@ -29,6 +29,8 @@ MAX_BYTES = 4096
 REPLY_S = 60
 #: Characters of a name, and of other words of a request.
 MAX_NAME, MAX_WORD = 63, 120
+#: An entry's id begins with milliseconds: none of a clock is so late.
+_NO_TIME = 1 << 62
 _HEX_32 = re.compile(r"[0-9a-f]{32}")
 
 
@@ -75,6 +77,7 @@ class Doorkeeper:
             if self._clock() - self._looked_s > LOOK_S:
                 self._looked_s = self._clock()
                 self._note_refusals()
+                self._renew_stream()
         except redis.RedisError as error:
             raise BrokerError(f"the broker does not answer ({type(error).__name__})") from error
         return [one for one in joined if one is not None]
@@ -85,6 +88,16 @@ class Doorkeeper:
             user, what = _printable(entry["username"]), _printable(entry["object"])
             log.warning("user %s was refused: %s %s, %s times", user, entry["reason"], what, entry["count"])
         self._client.acl_log_reset()
+
+    def _renew_stream(self) -> None:
+        """An entry may be given any id, and after the last one nobody could ask any more."""
+        try:
+            last = self._client.xinfo_stream(keys.JOIN)["last-generated-id"]
+        except redis.ResponseError:  # nobody has asked yet
+            return
+        if int(last.partition(b"-")[0]) >= _NO_TIME:
+            log.warning("somebody used up the ids of the requests to join: their stream is made anew")
+            self._client.delete(keys.JOIN)
 
     def _answer(self, data: bytes) -> Joined | None:
         request = _understood(data)

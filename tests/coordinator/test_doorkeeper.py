@@ -236,3 +236,14 @@ def test_a_broker_that_is_away_is_told_as_that(tmp_path):
     with pytest.raises(BrokerError, match="does not answer"):
         Doorkeeper(client, users, coordinator="studio", api_port=1).poll()
     client.close()
+
+
+def test_nobody_can_shut_the_door_by_using_its_ids_up(door):
+    """An entry with the last id of all, trimmed away at once, leaves a stream that takes no more."""
+    door.client.xadd(keys.JOIN, {"m": "x"}, id="18446744073709551615-18446744073709551615", maxlen=0, approximate=False)
+    with pytest.raises(redis.ResponseError):
+        door.knock("{}")
+    door.now_s += LOOK_S + 1
+    door.keeper.poll()
+    joined, _ = door.ask()
+    assert [one.name for one in joined] == ["air"]
