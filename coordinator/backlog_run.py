@@ -131,6 +131,6 @@ def _finish(args: argparse.Namespace, ledger: Ledger, job: JobRecord, intake: In
     Report(job, result, ledger.answers(job.id)).show(as_json=args.json, to_stderr=args.output == "-")
     if result.cancelled:
         raise InterruptedRunError(
-            f"job {job.id} was cancelled with {result.counts.open} requests open; the same command takes it up again"
+            f"job {job.id} was cancelled with {result.counts.open:,} requests open; the same command takes it up again"
         )
     return Exit.FAILED_REQUESTS if result.counts.failed else Exit.OK

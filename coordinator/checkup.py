@@ -31,6 +31,8 @@ from fleet.errors import FleetError
 FEW_BYTES, ENOUGH_BYTES = 1 << 30, 10 << 30
 #: A machine that boots without the time shows one before this: mlx-fleet is younger.
 EARLIEST_S = 1_750_000_000
+#: Ports of a `fleet up`: the gate's, then the API's with TLS and in plain HTTP.
+PORTS = 3
 MDNS = ("224.0.0.251", 5353)
 #: A query that asks nothing.
 _QUERY = bytes(12)
@@ -159,11 +161,11 @@ def ports(state: StateDir) -> tuple[Level, str]:
     """Whether `fleet up` could listen."""
     if Running.of(state) is not None:
         return Level.OK, "a `fleet up` of this folder uses them"
-    taken = [port for port in (PORT, PORT + 1) if not _is_free(port)]
+    taken = [port for port in range(PORT, PORT + PORTS) if not _is_free(port)]
     if taken:
         used = " and ".join(map(str, taken))
         return Level.WARNING, f"{used} in use by another program: give `fleet up` another with --port"
-    return Level.OK, f"{PORT} and {PORT + 1} are free"
+    return Level.OK, f"{PORT} to {PORT + PORTS - 1} are free"
 
 
 def _is_free(port: int) -> bool:

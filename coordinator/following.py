@@ -80,7 +80,7 @@ def outcome(job: Mapping[str, Any]) -> Exit:
         raise FleetError(f"job {job['id']} failed: {job['error'] or 'the coordinator gives no reason'}")
     if job["state"] == "cancelled":
         raise InterruptedRunError(
-            f"job {job['id']} was cancelled with {job['open']} requests open; "
+            f"job {job['id']} was cancelled with {job['open']:,} requests open; "
             f"`fleet results {job['id']}` writes what it has"
         )
     return Exit.FAILED_REQUESTS if job["failed"] else Exit.OK

@@ -47,8 +47,8 @@ def _cells(job: Mapping[str, Any], now: float, *, inputs: bool) -> tuple[str, ..
     return (
         str(job["id"]),
         job["task"],
-        f"{job['done']}/{job['requests']}{more}",
-        str(job["failed"]),
+        f"{job['done']:,}/{job['requests']:,}{more}",
+        f"{job['failed']:,}",
         job["state"],
         age(now - job["created"]),
         Path(job["model"]).name,

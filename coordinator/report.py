@@ -15,6 +15,9 @@ from coordinator.records import Answer, JobRecord
 from coordinator.results import STDOUT, errors_file
 from fleet.job import Finish, RequestState, Task
 
+#: Plans from this on are compared as a share, seconds: before it the loading of the model, which no plan has, is more.
+SHARE_FROM_S = 30.0
+
 if TYPE_CHECKING:
     from coordinator.local_run import RunResult
 
@@ -188,7 +191,8 @@ def _line(name: str, value: str) -> str:
 
 
 def _off(planned_s: float, took_s: float) -> str:
-    return f"planned {duration(planned_s)}, took {duration(took_s)} ({took_s / planned_s - 1:+.0%})"
+    told = f"planned {duration(planned_s)}, took {duration(took_s)}"
+    return f"{told} ({took_s / planned_s - 1:+.0%})" if planned_s >= SHARE_FROM_S else told
 
 
 def _requests(summary: Summary) -> str:

@@ -116,7 +116,8 @@ def is_shortage(error: BaseException) -> bool:
 
 
 def _mib(count: float) -> str:
-    return f"{count / 2**20:,.0f} MiB"
+    mib = count / 2**20
+    return f"{mib:,.0f} MiB" if mib >= 100 else f"{mib:.1f} MiB"
 
 
 def linux_working_set_bytes(meminfo: str, own_bytes: int) -> int:

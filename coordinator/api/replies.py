@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from coordinator.requests import CHAT_URL, COMPLETIONS_URL, EMBEDDINGS_URL
 from coordinator.uploads import NoRoomError
 from fleet.errors import FleetError, ModelError, RequestError, StorageError, UsageError
 
@@ -88,10 +89,14 @@ def of_fleet(_: Request, error: Exception) -> Response:
     return refusal(ApiError(503, str(error), code="unavailable"))
 
 
-def of_http(_: Request, error: Exception) -> Response:
+def of_http(request: Request, error: Exception) -> Response:
     """Answers what routing finds: no such path, no such method."""
     assert isinstance(error, HTTPException)
-    return refusal(ApiError(error.status_code, error.detail, code="not_found" if error.status_code == 404 else None))
+    if error.status_code != 404:
+        return refusal(ApiError(error.status_code, error.detail))
+    batched = request.url.path in (CHAT_URL, COMPLETIONS_URL, EMBEDDINGS_URL)
+    told = "answered in batches only: send a file, then POST /v1/batches" if batched else "not here"
+    return refusal(ApiError(404, f"{request.url.path} is {told}", code="not_found"))
 
 
 def of_bug(request: Request, error: Exception) -> Response:

@@ -106,7 +106,7 @@ def embed(args: argparse.Namespace) -> int:
     state.make()
     place = state.root / "demo"
     place.mkdir(exist_ok=True)
-    backlog, output = place / f"{'operations' if apis else 'passages'}.jsonl", place / "vectors.parquet"
+    backlog, output = place / f"{'operations' if apis else 'passages'}.jsonl", place / _vectors()
     count = write_texts(package, backlog) if apis else corpus.write_backlog(package / "data" / "speeches", backlog)
     say = _silent if args.json else _say
     limit = args.limit or (API_LIMIT if apis else SPEECH_LIMIT)
@@ -123,6 +123,11 @@ def embed(args: argparse.Namespace) -> int:
     else:
         show_neighbours(search.search(asked), backlog)
     return status
+
+
+def _vectors() -> str:
+    """The output's name: a form that can be written with what is installed."""
+    return "vectors.npy" if importlib.util.find_spec("pyarrow") is None else "vectors.parquet"
 
 
 def show_neighbours(found: Sequence[Mapping[str, Any]], backlog: Path) -> None:

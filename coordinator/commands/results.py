@@ -46,8 +46,8 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"job": args.job, "output": args.output, **asdict(counts)}), file=told)
     else:
-        left = f", {counts.open} still open and left out" if counts.open else ""
-        print(f"fleet: job {args.job}: {counts.done} done, {counts.failed} failed{left}", file=sys.stderr)
+        left = f", {counts.open:,} still open and left out" if counts.open else ""
+        print(f"fleet: job {args.job}: {counts.done:,} done, {counts.failed:,} failed{left}", file=sys.stderr)
     return int(Exit.FAILED_REQUESTS if counts.failed else Exit.OK)
 
 

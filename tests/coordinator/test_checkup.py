@@ -111,6 +111,17 @@ def test_a_port_in_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (level, said.split()[0]) == (Level.WARNING, str(port))
 
 
+def test_the_port_of_the_plain_api_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(checkup, "PORT", port - 2)
+        level, said = checkup.ports(StateDir(tmp_path))
+    assert level is Level.WARNING
+    assert str(port) in said.split(" in use")[0]
+
+
 def test_a_blocked_network_is_told_from_one_that_is_not_there() -> None:
     assert checkup.judge_discovery("darwin", errno.EHOSTUNREACH, "")[0] is Level.FAILED
     level, said = checkup.judge_discovery("linux", errno.ENETUNREACH, "Network is unreachable")

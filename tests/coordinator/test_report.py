@@ -190,7 +190,14 @@ def test_texts_that_were_embedded_are_told_as_texts_and_not_as_answers() -> None
     ]
 
 
-@pytest.mark.parametrize(("planned_s", "told"), [(40.0, "plan      planned 0:40, took 0:50 (+25%)"), (None, None)])
+@pytest.mark.parametrize(
+    ("planned_s", "told"),
+    [
+        (40.0, "plan      planned 0:40, took 0:50 (+25%)"),
+        (0.01, "plan      planned 0:00, took 0:50"),
+        (None, None),
+    ],
+)
 def test_the_report_says_how_far_a_plan_was_off(planned_s: float | None, told: str | None) -> None:
     lines = report.text(made(replace(RESULT, planned_s=planned_s))).splitlines()
     assert [line for line in lines if line.startswith("plan")] == ([told] if told else [])

@@ -40,8 +40,8 @@ def test_a_row_over_the_context_is_refused_with_figures() -> None:
 def test_a_row_over_the_memory_is_refused_with_figures() -> None:
     reason = memory.refusal(4000, 96, limits_of(budget_bytes=4 << 20))
     assert reason is not None
-    assert "need 8 MiB" in reason
-    assert "4 MiB are left" in reason
+    assert "need 8.0 MiB" in reason
+    assert "4.0 MiB are left" in reason
 
 
 def test_what_is_held_beside_rows_takes_as_much_of_the_budget_as_it_takes_of_the_bytes() -> None:

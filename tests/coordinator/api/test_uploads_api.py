@@ -182,6 +182,13 @@ def test_what_cannot_be_answered_has_openais_error_body(
     assert answer["error"].keys() == {"message", "type", "param", "code"}
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"])
+def test_a_single_question_is_told_that_only_batches_are_answered(ask: Asker, path: str) -> None:
+    got, answer = ask("POST", path, b"{}")
+    assert (got, answer["error"]["code"]) == (404, "not_found")
+    assert answer["error"]["message"] == f"{path} is answered in batches only: send a file, then POST /v1/batches"
+
+
 def test_status_is_the_snapshot_and_down_asks_for_an_end(ask: Asker, fleet: ApiFleet) -> None:
     got, status = ask("GET", "/fleet/status")
     assert (got, status["schema"], status["macs"][0]["state"]) == (200, 1, "working")

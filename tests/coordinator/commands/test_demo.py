@@ -149,6 +149,16 @@ def test_embed_runs_on_the_passages_then_searches(
     assert capsys.readouterr().out == f"\n0.512  {first['id']}\n  {words} ...\n"
 
 
+def test_embed_writes_what_can_be_written_where_pyarrow_is_missing(
+    embedded: list[argparse.Namespace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_spec = demo.importlib.util.find_spec
+    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find_spec(name))
+    demo.main(flags("embed", "--state-dir", str(tmp_path)))
+    ran, searched = embedded
+    assert ran.output == searched.vectors == str(tmp_path / "demo" / "vectors.npy")
+
+
 def test_embed_without_a_query_brings_its_own(embedded: list[argparse.Namespace], tmp_path: Path) -> None:
     demo.main(flags("embed", "--state-dir", str(tmp_path)))
     assert (embedded[0].limit, embedded[1].query) == (demo.SPEECH_LIMIT, demo.SPEECH_QUERY)
