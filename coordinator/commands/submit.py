@@ -132,24 +132,26 @@ def _wait(client: FleetClient, args: argparse.Namespace, job: int) -> Exit:
     try:
         with Progress(quiet=args.json) as progress:
             last = Following(client, job)(lambda now: progress.show(view(now)))
-        if args.output:
+        begun = last["state"] != "failed" or last["requests"] > 0  # else OUT stays what it was
+        if args.output and begun:
             fetch(client, job, args.output)
     except KeyboardInterrupt as error:
         raise InterruptedRunError(
             f"job {job} goes on without you; `fleet watch {job}` follows it, `fleet cancel {job}` ends it"
         ) from error
-    _tell(args, last)
+    if begun or args.json:
+        _tell(args, last, args.output if begun else None)
     return outcome(last)
 
 
-def _tell(args: argparse.Namespace, job: Mapping[str, Any]) -> None:
+def _tell(args: argparse.Namespace, job: Mapping[str, Any], written: str | None) -> None:
     """How the job ended: on stderr where the answers themselves go to stdout."""
     from coordinator import failures
     from coordinator.fetching import failures_in
 
     told = sys.stderr if args.output == "-" else sys.stdout
     if args.json:
-        print(json.dumps({**job, "written": args.output}), file=told)
+        print(json.dumps({**job, "written": written}), file=told)
         return
     ended = f"{job['done']:,} of {job['requests']:,} done, {job['failed']:,} failed"
     where = args.output or f"`fleet results {job['id']} -o OUT` writes the answers"

@@ -70,6 +70,22 @@ def test_a_backlog_is_submitted_waited_for_and_written(
     assert "job 1: 3 of 3 done, 0 failed" in capsys.readouterr().out
 
 
+def test_a_job_that_failed_before_its_first_request_leaves_out_as_it_was(
+    fleet: ApiFleet, home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.service.working.clear()
+    backlog, out = write_prompts(tmp_path / "in.jsonl", ["one"]), tmp_path / "out.jsonl"
+    out.write_text("of an earlier run")
+    timer = threading.Timer(0.3, lambda: fleet.ask(lambda service: service.fail(1, "no worker can load it")))
+    timer.start()
+    assert run(home, "submit", "generate", backlog, "-m", model, "--wait", "-o", out) == 1
+    timer.join()
+    captured = capsys.readouterr()
+    assert out.read_text() == "of an earlier run"
+    assert captured.out == ""
+    assert "job 1 failed: no worker can load it" in captured.err
+
+
 def test_submitting_prints_the_id_alone_and_the_job_can_be_followed(
     fleet: ApiFleet, home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
