@@ -38,6 +38,9 @@ class Store:
         self._path = path
         mode = "rwc" if write else "ro"
         with self._translated():
+            if write:
+                with suppress(OSError):  # SQLite says it in its own words
+                    path.touch(mode=0o600)  # a folder that was there before us may be open to everybody
             # The owner may hand the connection on to another thread, never share it.
             self._connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode={mode}",

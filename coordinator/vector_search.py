@@ -89,7 +89,7 @@ class MatrixFile:
         self.origin = _origin(path, about)
         try:
             self._matrix: Block = np.load(path, mmap_mode="r")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise UsageError(f"{path} cannot be read as a NumPy matrix: {error}") from error
         if self._matrix.shape != (self.origin.rows, self.origin.dimensions):
             raise UsageError(f"{path} is not the matrix that {origin_file(path)} tells of: write both again")

@@ -32,6 +32,16 @@ def test_the_folder_is_made_private(state: StateDir) -> None:
     assert state.root.stat().st_mode & 0o777 == 0o700
 
 
+def test_the_ledger_is_private_in_a_folder_that_is_not(state: StateDir) -> None:
+    state.root.mkdir(parents=True, mode=0o755)
+    with Ledger.open(state):
+        assert {path.name: path.stat().st_mode & 0o077 for path in state.root.glob("ledger*")} == {
+            "ledger.sqlite": 0,
+            "ledger.sqlite-wal": 0,
+            "ledger.sqlite-shm": 0,
+        }
+
+
 def test_a_second_writer_is_refused_and_told_who_holds_the_folder(state: StateDir) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom coordinator.lock import StateLock\n"

@@ -113,6 +113,15 @@ def test_what_is_no_output_of_vectors_is_told(tmp_path: Path, name: str, sentenc
         open_vectors(str(tmp_path / name))
 
 
+def test_a_matrix_that_was_cut_to_nothing_is_told(tmp_path: Path) -> None:
+    out = tmp_path / "out.npy"
+    out.touch()
+    origin = Origin(model="m", model_hash="", encoder_hash="", dtype="float32", dimensions=2, rows=3)
+    origin_file(str(out)).write_bytes(origin.as_json())
+    with pytest.raises(UsageError, match="cannot be read as a NumPy matrix"):
+        open_vectors(str(out))
+
+
 def test_a_matrix_that_does_not_fit_what_stands_beside_it_is_refused(tmp_path: Path) -> None:
     out = str(tmp_path / "out.npy")
     np.save(out, np.eye(2, dtype=np.float32))
