@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import dataclass
 
+from coordinator.running import Running
 from fleet.config import StateDir
 from fleet.errors import StateLockedError, StorageError
 
@@ -47,9 +48,10 @@ class StateLock:
         except OSError as error:
             holder = _read_note(fd)
             os.close(fd)
+            up = "`fleet submit` gives it work, `fleet down` ends it" if Running.of(state) else "wait until it ends"
             raise StateLockedError(
                 f"another fleet (pid {holder.pid or 'unknown'}) works on {state.root}: "
-                "wait until it ends, or give another folder with --state-dir"
+                f"{up}, or give another folder with --state-dir"
             ) from error
         lock = cls(fd)
         lock._note(f"{os.getpid()}\n")

@@ -38,7 +38,9 @@ def test_a_detached_fleet_is_up_when_the_command_returns_and_drains_when_it_is_t
     assert told["join"] == f"fleet join {told['token']}"
     running = Running.of(fleet.state)
     assert running is not None
-    assert "works on" in fleet.run(*up).expect(1).err, "one coordinator a folder"
+    refused = fleet.run(*up).expect(1).err
+    assert "works on" in refused, "one coordinator a folder"
+    assert "`fleet submit` gives it work, `fleet down` ends it" in refused
     secret = told["token"].partition("@")[0]
     logs = [path.read_text(errors="replace") for path in fleet.state.logs.iterdir()]
     assert not any(secret in text for text in logs)
