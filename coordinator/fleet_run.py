@@ -86,6 +86,7 @@ class FleetRun:
             except NoWorkersError as error:
                 self._give_up_worker(watch, error)
             if not turn.away and self._turn_of_members():
+                self._end_worker()
                 return
             if not busy:
                 time.sleep(IDLE_S)
@@ -129,6 +130,17 @@ class FleetRun:
         worker.start()
         self._controller.add_member(member)
         return Caretaker(self._controller, worker, member)
+
+    def _end_worker(self) -> None:
+        """Ends our own worker and records what its batch still gave: rows may have begun since its last beat."""
+        if self._worker is None:
+            return
+        self._worker[0].stop()
+        try:
+            while self._controller.absorb():
+                pass
+        except BrokerError as error:
+            log.warning("broker: %s", error)
 
     def _give_up_worker(self, watch: Watch, error: NoWorkersError) -> None:
         """This Mac does not work any more; the others do."""
