@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from coordinator.options import IntakeOptions
-from coordinator.vector_options import DTYPES, LONG
+from coordinator.intake.options import IntakeOptions
+from coordinator.intake.vector_options import DTYPES, LONG
 from fleet.errors import UsageError
 from fleet.flags import integer, one_of, place, positive
 from fleet.job import Task

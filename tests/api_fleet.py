@@ -11,14 +11,14 @@ from typing import Self
 
 from coordinator.api.app import build_app
 from coordinator.api.server import ApiServer
-from coordinator.certificate import Certificate
-from coordinator.dispatch import QueueLine
-from coordinator.front_desk import FrontDesk, Order
-from coordinator.intake import Intake
-from coordinator.ledger import Ledger
+from coordinator.broker.dispatch import QueueLine
+from coordinator.control.front_desk import FrontDesk, Order
+from coordinator.intake.intake import Intake
+from coordinator.joining.certificate import Certificate
+from coordinator.ledger.ledger import Ledger
+from coordinator.outputs.results import write_results
 from coordinator.records import JobRecord, JobSpec, OpenRow
-from coordinator.results import write_results
-from coordinator.snapshot import FleetSnapshot, JobLine, MacLine, MacState
+from coordinator.screens.snapshot import FleetSnapshot, JobLine, MacLine, MacState
 from fleet import token
 from fleet.address import Address
 from fleet.config import StateDir

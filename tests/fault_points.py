@@ -23,21 +23,21 @@ from typing import Any
 #: Label -> (module, class or empty, function, whether the point is after it).
 POINTS: dict[str, tuple[str, str, str, bool]] = {
     # the coordinator, on the way of a row
-    "before intake's commit": ("coordinator.ledger", "Ledger", "add_requests", False),
-    "after intake's commit": ("coordinator.ledger", "Ledger", "add_requests", True),
-    "before the send": ("coordinator.dispatch", "Dispatch", "send", False),
-    "after the send": ("coordinator.dispatch", "Dispatch", "send", True),
-    "before the ledger's commit": ("coordinator.ledger", "Ledger", "commit", False),
-    "inside the ledger's commit": ("coordinator.ledger_results", "", "record_results", True),
-    "after the ledger's commit": ("coordinator.ledger", "Ledger", "commit", True),
-    "before the stream's delete": ("coordinator.dispatch", "Dispatch", "_drop", False),
-    "after the stream's delete": ("coordinator.dispatch", "Dispatch", "_drop", True),
-    "before the purge": ("coordinator.dispatch", "Dispatch", "purge", False),
-    "after the purge": ("coordinator.dispatch", "Dispatch", "purge", True),
-    "before the output": ("coordinator.job_office", "", "write_results", False),
-    "after the output": ("coordinator.job_office", "", "write_results", True),
-    "before the job's end": ("coordinator.ledger", "Ledger", "end_job", False),
-    "after the job's end": ("coordinator.ledger", "Ledger", "end_job", True),
+    "before intake's commit": ("coordinator.ledger.ledger", "Ledger", "add_requests", False),
+    "after intake's commit": ("coordinator.ledger.ledger", "Ledger", "add_requests", True),
+    "before the send": ("coordinator.broker.dispatch", "Dispatch", "send", False),
+    "after the send": ("coordinator.broker.dispatch", "Dispatch", "send", True),
+    "before the ledger's commit": ("coordinator.ledger.ledger", "Ledger", "commit", False),
+    "inside the ledger's commit": ("coordinator.ledger.results", "", "record_results", True),
+    "after the ledger's commit": ("coordinator.ledger.ledger", "Ledger", "commit", True),
+    "before the stream's delete": ("coordinator.broker.dispatch", "Dispatch", "_drop", False),
+    "after the stream's delete": ("coordinator.broker.dispatch", "Dispatch", "_drop", True),
+    "before the purge": ("coordinator.broker.dispatch", "Dispatch", "purge", False),
+    "after the purge": ("coordinator.broker.dispatch", "Dispatch", "purge", True),
+    "before the output": ("coordinator.control.job_office", "", "write_results", False),
+    "after the output": ("coordinator.control.job_office", "", "write_results", True),
+    "before the job's end": ("coordinator.ledger.ledger", "Ledger", "end_job", False),
+    "after the job's end": ("coordinator.ledger.ledger", "Ledger", "end_job", True),
     # the worker
     "before the taking": ("worker.agent", "Agent", "execute_job", False),
     "inside the taking": ("worker.agent", "Agent", "prepare_job_execution", False),
@@ -87,7 +87,7 @@ def kill_at(label: str, count: int) -> None:
 
 def part_deletes() -> None:
     """Gives the deletes that delete something a name of their own."""
-    from coordinator.dispatch import Dispatch
+    from coordinator.broker.dispatch import Dispatch
 
     delete = Dispatch.delete
     Dispatch._drop = delete  # type: ignore[attr-defined]
@@ -101,11 +101,11 @@ def part_deletes() -> None:
 
 def deliver_twice() -> None:
     """Shards and orders are sent twice, reports heard twice: in one reading, and in the next."""
-    from coordinator.dispatch import Dispatch
+    from coordinator.broker.dispatch import Dispatch
 
     for name in ("send", "control"):
         wrap(
-            "coordinator.dispatch",
+            "coordinator.broker.dispatch",
             "Dispatch",
             name,
             lambda before: lambda *a, **k: (before(*a, **k), before(*a, **k))[0],
@@ -137,7 +137,7 @@ def set_clock(off_s: float) -> None:
 
 def tell_broker(path: str, limit: str) -> None:
     """Writes the address of each broker that is started; `limit` is its memory."""
-    from coordinator import broker
+    from coordinator.broker import broker
 
     if limit:
         broker.CONFIG["maxmemory"] = limit
@@ -149,7 +149,7 @@ def tell_broker(path: str, limit: str) -> None:
 
         return start
 
-    wrap("coordinator.broker", "Broker", "start", make)
+    wrap("coordinator.broker.broker", "Broker", "start", make)
 
 
 def arm() -> None:

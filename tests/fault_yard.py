@@ -14,11 +14,11 @@ from typing import Any
 
 import redis
 
-from coordinator.intake import Intake
-from coordinator.ledger import Ledger
-from coordinator.preparation import options_of
+from coordinator.intake.intake import Intake
+from coordinator.intake.preparation import options_of
+from coordinator.ledger.ledger import Ledger
+from coordinator.outputs.results import write_results
 from coordinator.records import JobRecord
-from coordinator.results import write_results
 from fleet.config import StateDir
 from fleet.errors import Exit
 from fleet.job import Finish

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from coordinator.ledger import Ledger
+from coordinator.ledger.ledger import Ledger
 from fleet.config import StateDir
 from tests.hosts import Host
 from tests.runner import ROOT

@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from coordinator.accounts import Accounts
-from coordinator.broker import Broker, connect
-from coordinator.certificate import Certificate
-from coordinator.dispatch import Dispatch
-from coordinator.doorkeeper import Doorkeeper
-from coordinator.gate import Gate
-from coordinator.processes import Processes
-from coordinator.users import Users
+from coordinator.broker.broker import Broker, connect
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.processes import Processes
+from coordinator.joining.accounts import Accounts
+from coordinator.joining.certificate import Certificate
+from coordinator.joining.doorkeeper import Doorkeeper
+from coordinator.joining.gate import Gate
+from coordinator.joining.users import Users
 from fleet import keys
 from fleet.address import Address
 from fleet.config import StateDir

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from coordinator.certificate import Certificate
-from coordinator.discovery import Discovery
+from coordinator.joining.certificate import Certificate
+from coordinator.joining.discovery import Discovery
 from fleet.config import StateDir
 from fleet.messages import Host
 from worker.discover import Advert, find

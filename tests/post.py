@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.dispatch import Lease, Sight
+from coordinator.broker.dispatch import Lease, Sight
 from fleet.config import LEASE_TTL_S
 from fleet.errors import BrokerError
 from fleet.messages import Beat, Message, Shard, WorkerState

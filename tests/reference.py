@@ -12,7 +12,7 @@ from mlx_lm.generate import generate_step
 from mlx_lm.utils import load_model
 from tokenizers import Tokenizer
 
-from coordinator.chat import load_chat_template
+from coordinator.intake.chat import load_chat_template
 from worker.text import REPLACEMENT, Text, eos_ids
 
 

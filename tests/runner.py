@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coordinator.ledger import Ledger
-from coordinator.processes import read as read_pids
-from coordinator.processes import start_time
+from coordinator.control.processes import read as read_pids
+from coordinator.control.processes import start_time
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import Counts
 from fleet.config import StateDir
 from fleet.errors import FleetError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.snapshot import Event, FleetSnapshot, JobLine, MacLine, MacState
+from coordinator.screens.snapshot import Event, FleetSnapshot, JobLine, MacLine, MacState
 
 NOW = 1_800_000_000.0
 _CHIPS = ("Apple M3 Ultra", "Apple M5 Max", "Apple M4 Pro", "Apple M2", "Apple M4", "Apple M1 Max", "Apple M1", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.speeds import Speed
+from coordinator.scheduling.speeds import Speed
 from fleet.messages import Figures
 
 CAP = 8

@@ -27,8 +27,8 @@ MAY_IMPORT = {
 #: Libraries of which we promise one door: patterns of the modules that may import them.
 DOORS = {
     "msgpack": r"fleet\.codec",
-    "rq": r"coordinator\.dispatch|worker\.agent",
-    "sqlite3": r"coordinator\.ledger\w*",
+    "rq": r"coordinator\.broker\.dispatch|worker\.agent",
+    "sqlite3": r"coordinator\.ledger\..+",
     "mlx": r"worker\..+",
     "mlx_lm": r"worker\..+",
     "tokenizers": r"coordinator\..+|worker\..+",
@@ -38,8 +38,8 @@ DOORS = {
     "starlette": r"coordinator\.api\..+",
     "uvicorn": r"coordinator\.api\.(server|patience)",
     "python_multipart": r"coordinator\.api\.multipart",
-    "httpx": r"coordinator\.fleet_client",
-    "zeroconf": r"coordinator\.discovery|worker\.discover",
+    "httpx": r"coordinator\.client\.fleet_client",
+    "zeroconf": r"coordinator\.joining\.discovery|worker\.discover",
     "ifaddr": r"fleet\.interfaces",
 }
 

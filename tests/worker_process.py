@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coordinator.broker import Broker
-from coordinator.dispatch import Dispatch
-from coordinator.processes import start_time
+from coordinator.broker.broker import Broker
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.processes import start_time
 from fleet import keys, leash
 from fleet.job import Sampling
 from fleet.messages import Crashed, Finished, Returned, RowWork, Shard

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from coordinator.fleet_client import FleetClient
-from coordinator.ledger import Ledger
-from coordinator.running import Running
-from coordinator.whereabouts import Place
+from coordinator.client.fleet_client import FleetClient
+from coordinator.client.whereabouts import Place
+from coordinator.control.running import Running
+from coordinator.ledger.ledger import Ledger
 from fleet import token as tokens
 from fleet.address import Address
 from fleet.errors import FleetError

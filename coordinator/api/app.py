@@ -13,10 +13,10 @@ from coordinator.api.batches import Batches
 from coordinator.api.files import Files
 from coordinator.api.fleet_routes import FleetRoutes
 from coordinator.api.replies import HANDLERS
-from coordinator.bundle import DRAFTS
-from coordinator.front_desk import FrontDesk
-from coordinator.jobs_seen import JobsSeen
-from coordinator.uploads import Uploads
+from coordinator.api.uploads import Uploads
+from coordinator.control.front_desk import FrontDesk
+from coordinator.control.jobs_seen import JobsSeen
+from coordinator.outputs.bundle import DRAFTS
 from fleet.config import StateDir
 
 

@@ -16,9 +16,9 @@ from coordinator.api.files import errors_id, output_id
 from coordinator.api.orders import Wanted, order
 from coordinator.api.pages import page
 from coordinator.api.replies import ApiError, body_of, missing
-from coordinator.front_desk import FrontDesk
-from coordinator.jobs_seen import OVER, JobSeen, JobsSeen
-from coordinator.uploads import Uploads
+from coordinator.api.uploads import Uploads
+from coordinator.control.front_desk import FrontDesk
+from coordinator.control.jobs_seen import OVER, JobSeen, JobsSeen
 from fleet.config import StateDir
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.api.batches import BatchRecord
-from coordinator.jobs_seen import OVER, JobSeen
+from coordinator.control.jobs_seen import OVER, JobSeen
 
 #: OpenAI's word for each state of a job; one that is read while rows run already is in progress.
 _STATUS = {

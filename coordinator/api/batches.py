@@ -13,8 +13,8 @@ from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from coordinator.results import errors_file
-from coordinator.uploads import Uploads, read_json, write_json
+from coordinator.api.uploads import Uploads, read_json, write_json
+from coordinator.outputs.results import errors_file
 from fleet.config import StateDir
 from fleet.errors import StorageError
 

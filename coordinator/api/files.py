@@ -17,8 +17,8 @@ from coordinator.api import multipart
 from coordinator.api.batches import Batches, BatchRecord, written
 from coordinator.api.pages import page
 from coordinator.api.replies import ApiError, missing, wrong
-from coordinator.jobs_seen import OVER, JobSeen, JobsSeen
-from coordinator.uploads import Upload, Uploads
+from coordinator.api.uploads import Upload, Uploads
+from coordinator.control.jobs_seen import OVER, JobSeen, JobsSeen
 
 PURPOSE = "batch"
 OUTPUT_PURPOSE = "batch_output"

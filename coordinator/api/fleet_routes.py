@@ -11,16 +11,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from coordinator import bundle, job_form
 from coordinator.api.access import Access
 from coordinator.api.replies import ApiError, body_of, missing, wrong
-from coordinator.bundle import DRAFTS, STREAM
-from coordinator.front_desk import FrontDesk
-from coordinator.jobs_seen import OVER, JobSeen, JobsSeen
-from coordinator.ledger import Ledger
+from coordinator.client import job_form
+from coordinator.control.front_desk import FrontDesk
+from coordinator.control.jobs_seen import OVER, JobSeen, JobsSeen
+from coordinator.control.running import Running
+from coordinator.ledger.ledger import Ledger
+from coordinator.outputs import bundle
+from coordinator.outputs.bundle import DRAFTS, STREAM
+from coordinator.outputs.results import STDOUT, ResultCounts, write_results
 from coordinator.records import JobRecord
-from coordinator.results import STDOUT, ResultCounts, write_results
-from coordinator.running import Running
 from fleet import token
 from fleet.config import StateDir
 

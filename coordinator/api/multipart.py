@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from coordinator.api.replies import ApiError
-from coordinator.uploads import Arrival, Uploads
+from coordinator.api.uploads import Arrival, Uploads
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks

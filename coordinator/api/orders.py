@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coordinator import job_form
 from coordinator.api.replies import ApiError, wrong
-from coordinator.checks import check_options
-from coordinator.front_desk import Order
-from coordinator.job_form import JobForm
-from coordinator.preflight import check_space
-from coordinator.prompts import PLACEHOLDER
-from coordinator.requests import CHAT_URL, COMPLETIONS_URL, EMBEDDINGS_URL
-from coordinator.uploads import Uploads
+from coordinator.api.uploads import Uploads
+from coordinator.client import job_form
+from coordinator.client.job_form import JobForm
+from coordinator.control.front_desk import Order
+from coordinator.intake.checks import check_options
+from coordinator.intake.prompts import PLACEHOLDER
+from coordinator.intake.requests import CHAT_URL, COMPLETIONS_URL, EMBEDDINGS_URL
+from coordinator.outputs.preflight import check_space
 from fleet.config import StateDir
 from fleet.errors import UsageError
 from fleet.job import Task

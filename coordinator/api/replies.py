@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from coordinator.requests import CHAT_URL, COMPLETIONS_URL, EMBEDDINGS_URL
-from coordinator.uploads import NoRoomError
+from coordinator.api.uploads import NoRoomError
+from coordinator.intake.requests import CHAT_URL, COMPLETIONS_URL, EMBEDDINGS_URL
 from fleet.errors import FleetError, ModelError, RequestError, StorageError, UsageError
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from coordinator.api.patience import Patience
-from coordinator.certificate import Certificate
+from coordinator.joining.certificate import Certificate
 from fleet.errors import FleetError
 
 log = logging.getLogger(__name__)

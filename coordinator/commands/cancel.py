@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from coordinator.ledger import Ledger
-from coordinator.whereabouts import Place, add_place_flags, place_or_record, state_dir
+from coordinator.client.whereabouts import Place, add_place_flags, place_or_record, state_dir
+from coordinator.ledger.ledger import Ledger
 from fleet.errors import Exit
 from fleet.flags import job_id
 
@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _of_fleet(args: argparse.Namespace, place: Place) -> str:
-    from coordinator.fleet_client import FleetClient
+    from coordinator.client.fleet_client import FleetClient
 
     with FleetClient.reach(place) as client:
         return str(client.post(f"/fleet/jobs/{args.job}/cancel")["state"])

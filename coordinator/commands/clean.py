@@ -14,9 +14,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from coordinator.ledger import Ledger
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import Cleaned, JobStatus
-from coordinator.wording import counted
+from coordinator.screens.wording import counted
 from fleet.config import StateDir
 from fleet.errors import Exit
 from fleet.flags import folder, job_id

@@ -23,9 +23,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from coordinator import corpus
-from coordinator.api_corpus import write_texts
 from coordinator.commands import run, search
+from coordinator.demo import corpus
+from coordinator.demo.api_corpus import write_texts
 from fleet import leash
 from fleet.config import StateDir
 from fleet.errors import ModelError, UsageError

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Prints the findings; 1 when something failed."""
-    from coordinator.checkup import Level, findings
+    from coordinator.screens.checkup import Level, findings
 
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     found = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from coordinator.whereabouts import add_place_flags, find_place, state_dir
+from coordinator.client.whereabouts import add_place_flags, find_place, state_dir
 from fleet.errors import Exit, NoCoordinatorError
 
 
@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Ends it and waits; 0."""
-    from coordinator.ending import ask, await_end
-    from coordinator.running import Running
+    from coordinator.client.ending import ask, await_end
+    from coordinator.control.running import Running
 
     state = state_dir(args)
     place, running = find_place(args), Running.of(state)

@@ -15,11 +15,11 @@ import json
 import time
 from typing import Any
 
-from coordinator.job_table import as_dict, table
-from coordinator.ledger import Ledger
-from coordinator.lock import Holder, StateLock
+from coordinator.client.whereabouts import Place, add_place_flags, place_or_record, state_dir
+from coordinator.ledger.ledger import Ledger
+from coordinator.ledger.lock import Holder, StateLock
 from coordinator.records import JobStatus
-from coordinator.whereabouts import Place, add_place_flags, place_or_record, state_dir
+from coordinator.screens.job_table import as_dict, table
 from fleet.config import StateDir
 from fleet.errors import Exit
 from fleet.job import JobState
@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _of_fleet(place: Place) -> list[dict[str, Any]]:
-    from coordinator.fleet_client import FleetClient
+    from coordinator.client.fleet_client import FleetClient
 
     with FleetClient.reach(place) as client:
         jobs: list[dict[str, Any]] = client.get("/fleet/jobs")

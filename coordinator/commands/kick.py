@@ -12,7 +12,7 @@ import argparse
 import json
 from urllib.parse import quote
 
-from coordinator.whereabouts import add_place_flags, the_place
+from coordinator.client.whereabouts import add_place_flags, the_place
 from fleet.errors import Exit
 
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Kicks; 0."""
-    from coordinator.fleet_client import FleetClient
+    from coordinator.client.fleet_client import FleetClient
 
     with FleetClient.reach(the_place(args)) as client:
         answer = client.post(f"/fleet/workers/{quote(args.name, safe='')}/kick")

@@ -16,8 +16,8 @@ import argparse
 from pathlib import Path
 
 from coordinator import backlog_flags
-from coordinator.tariff import add_tariff_flags, tariff
-from coordinator.whereabouts import add_place_flags
+from coordinator.client.whereabouts import add_place_flags
+from coordinator.planning.tariff import add_tariff_flags, tariff
 from fleet.errors import Exit, UsageError
 from fleet.flags import did_you_mean, place
 from fleet.job import Task
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Prints the plan; 0, or 2 when no speed is known, after what is known all the same."""
-    from coordinator.planned import print_plan
+    from coordinator.planning.planned import print_plan
 
     args.task, args.inputs = split_task(args.inputs)
     backlog_flags.check_backlog(args)

@@ -15,10 +15,10 @@ import json
 import sys
 from dataclasses import asdict
 
-from coordinator.ledger import Ledger
-from coordinator.preflight import check_output
-from coordinator.results import STDOUT, ResultCounts, write_results
-from coordinator.whereabouts import Place, add_place_flags, place_or_record, state_dir
+from coordinator.client.whereabouts import Place, add_place_flags, place_or_record, state_dir
+from coordinator.ledger.ledger import Ledger
+from coordinator.outputs.preflight import check_output
+from coordinator.outputs.results import STDOUT, ResultCounts, write_results
 from fleet.errors import Exit
 from fleet.flags import job_id, place
 
@@ -52,8 +52,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _of_fleet(args: argparse.Namespace, place: Place) -> ResultCounts:
-    from coordinator.fetching import fetch
-    from coordinator.fleet_client import FleetClient
+    from coordinator.client.fetching import fetch
+    from coordinator.client.fleet_client import FleetClient
 
     check_output(args.output, [])
     with FleetClient.reach(place) as client:

@@ -54,7 +54,7 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the backlog; 0 when all requests are done, 3 when some failed."""
-    from coordinator.backlog_run import run_backlog
+    from coordinator.control.backlog_run import run_backlog
 
     backlog_flags.check_backlog(args)
     return int(run_backlog(args))

@@ -46,8 +46,8 @@ def main(args: argparse.Namespace) -> int:
 
 def search(args: argparse.Namespace) -> list[dict[str, Any]]:
     """`{score, id, ...what the output says of it}` of each neighbour."""
-    from coordinator.query_vector import embed_query
-    from coordinator.vector_search import nearest, open_vectors
+    from coordinator.outputs.query_vector import embed_query
+    from coordinator.outputs.vector_search import nearest, open_vectors
     from fleet.config import StateDir
     from fleet.model import find_model
 

@@ -19,12 +19,12 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
-from coordinator.broker_socket import find_broker
-from coordinator.dispatch import Dispatch
-from coordinator.local_status import LocalStatus, running_job
-from coordinator.status_views import Source
-from coordinator.tariff import add_tariff_flags, tariff
-from coordinator.whereabouts import WAYS, add_place_flags, place_or_record, state_dir
+from coordinator.broker.broker_socket import find_broker
+from coordinator.broker.dispatch import Dispatch
+from coordinator.client.whereabouts import WAYS, add_place_flags, place_or_record, state_dir
+from coordinator.planning.tariff import add_tariff_flags, tariff
+from coordinator.screens.local_status import LocalStatus, running_job
+from coordinator.screens.status_views import Source
 from fleet.errors import BrokerError, Exit, NoCoordinatorError, UsageError
 
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Shows the fleet; 0, also after Ctrl-C."""
-    from coordinator import status_views as views
+    from coordinator.screens import status_views as views
 
     if args.price is not None and args.watts is None:
         raise UsageError("--price needs --watts: what the Macs draw while they work")
@@ -63,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _source(args: argparse.Namespace) -> Source:
     """Where snapshots come from; NoCoordinatorError when there is nothing to show."""
-    from coordinator.fleet_status import FleetStatus
+    from coordinator.screens.fleet_status import FleetStatus
 
     place, state = place_or_record(args), state_dir(args)
     if place is not None:
@@ -88,7 +88,7 @@ def _show_queues(args: argparse.Namespace) -> int:
 
 
 def _queues(args: argparse.Namespace) -> list[dict[str, Any]]:
-    from coordinator.fleet_client import FleetClient
+    from coordinator.client.fleet_client import FleetClient
 
     place, state = place_or_record(args), state_dir(args)
     if place is not None:

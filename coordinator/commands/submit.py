@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coordinator import backlog_flags
-from coordinator.options import IntakeOptions
-from coordinator.whereabouts import add_place_flags, the_place
+from coordinator.client.whereabouts import add_place_flags, the_place
+from coordinator.intake.options import IntakeOptions
 from fleet.errors import Exit, FleetError, InterruptedRunError, UsageError
 from fleet.flags import integer, place
 from fleet.job import Task
 
 if TYPE_CHECKING:
-    from coordinator.fleet_client import FleetClient
+    from coordinator.client.fleet_client import FleetClient
 
 _ENDPOINT, _EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
 _WINDOW = "24h"
@@ -51,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Submits; with --wait the exit code is that of `fleet run`."""
-    from coordinator.fleet_client import FleetClient
-    from coordinator.inputs import check_inputs
-    from coordinator.preflight import check_output
+    from coordinator.client.fleet_client import FleetClient
+    from coordinator.intake.inputs import check_inputs
+    from coordinator.outputs.preflight import check_output
 
     backlog_flags.check_backlog(args)
     if args.output and not args.wait:
@@ -73,9 +73,9 @@ def main(args: argparse.Namespace) -> int:
 
 def _submit(client: FleetClient, args: argparse.Namespace) -> Any:
     """Sends the inputs and orders the job; uploads of an order that is refused are taken back."""
-    from coordinator.job_form import JobForm, write_form
-    from coordinator.parcels import parcel
-    from coordinator.upload_bar import UploadBar
+    from coordinator.client.job_form import JobForm, write_form
+    from coordinator.client.parcels import parcel
+    from coordinator.client.upload_bar import UploadBar
 
     options = _options(args)
     ids: list[str] = []
@@ -106,7 +106,7 @@ def _submit(client: FleetClient, args: argparse.Namespace) -> Any:
 
 def _options(args: argparse.Namespace) -> IntakeOptions:
     """What the flags say, with nothing in it that only this Mac can read."""
-    from coordinator.prompts import read_template
+    from coordinator.intake.prompts import read_template
 
     options = backlog_flags.intake_options(args)
     folder = Path(options.model).expanduser()
@@ -124,9 +124,9 @@ def _take_back(client: FleetClient, ids: Sequence[str]) -> None:
 
 
 def _wait(client: FleetClient, args: argparse.Namespace, job: int) -> Exit:
-    from coordinator.fetching import fetch
-    from coordinator.following import Following, outcome, view
-    from coordinator.progress import Progress
+    from coordinator.client.fetching import fetch
+    from coordinator.client.following import Following, outcome, view
+    from coordinator.screens.progress import Progress
 
     _say(f"job {job}; Ctrl-C leaves it running", quiet=args.json)
     try:
@@ -146,8 +146,8 @@ def _wait(client: FleetClient, args: argparse.Namespace, job: int) -> Exit:
 
 def _tell(args: argparse.Namespace, job: Mapping[str, Any], written: str | None) -> None:
     """How the job ended: on stderr where the answers themselves go to stdout."""
-    from coordinator import failures
-    from coordinator.fetching import failures_in
+    from coordinator.client.fetching import failures_in
+    from coordinator.screens import failures
 
     told = sys.stderr if args.output == "-" else sys.stdout
     if args.json:

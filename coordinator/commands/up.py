@@ -20,7 +20,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 
-from coordinator.snapshot import Event
+from coordinator.screens.snapshot import Event
 from fleet.address import PORT
 from fleet.config import StateDir
 from fleet.errors import Exit
@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
     state = StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
     teller = Teller(as_json=args.json)
     if args.detach:
-        from coordinator.detached import start
+        from coordinator.control.detached import start
 
         teller.up(start(state, flags(args)))
     else:
@@ -65,10 +65,10 @@ def flags(args: argparse.Namespace) -> list[str]:
 
 def run(args: argparse.Namespace, state: StateDir, teller: Teller) -> None:
     """The coordinator itself."""
-    from coordinator.fleet_run import FleetRun
-    from coordinator.ledger import Ledger
-    from coordinator.premises import FleetOptions, Premises
-    from coordinator.processes import Processes
+    from coordinator.control.fleet_run import FleetRun
+    from coordinator.control.premises import FleetOptions, Premises
+    from coordinator.control.processes import Processes
+    from coordinator.ledger.ledger import Ledger
     from fleet import open_files
 
     state.make()

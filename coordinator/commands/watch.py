@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.whereabouts import add_place_flags, the_place
+from coordinator.client.whereabouts import add_place_flags, the_place
 from fleet.errors import InterruptedRunError
 from fleet.flags import job_id
 
@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Follows; the exit code is that of `fleet run`."""
-    from coordinator.fleet_client import FleetClient
-    from coordinator.following import Following, outcome, view
-    from coordinator.progress import Progress
+    from coordinator.client.fleet_client import FleetClient
+    from coordinator.client.following import Following, outcome, view
+    from coordinator.screens.progress import Progress
 
     with FleetClient.reach(the_place(args)) as client, Progress(quiet=args.json) as progress:
 

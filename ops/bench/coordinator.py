@@ -21,17 +21,17 @@ import numpy as np
 import redis
 from rq.job import Job
 
-from coordinator.broker import Broker, connect
-from coordinator.controller import Controller
-from coordinator.dispatch import Dispatch
-from coordinator.feed import Feed
-from coordinator.job_run import JobRun
-from coordinator.ledger import Ledger
-from coordinator.member import Member
-from coordinator.processes import Processes
+from coordinator.broker.broker import Broker, connect
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.controller import Controller
+from coordinator.control.job_run import JobRun
+from coordinator.control.member import Member
+from coordinator.control.processes import Processes
+from coordinator.control.turn import IDLE_S, Turn
+from coordinator.control.watch import Watch
+from coordinator.intake.feed import Feed
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import JobSpec, NewRequest, NewRow, Source
-from coordinator.turn import IDLE_S, Turn
-from coordinator.watch import Watch
 from fleet import codec, keys
 from fleet.config import BEAT_S, FLUSH_S, LEASE_TTL_S, StateDir
 from fleet.job import Finish, KeyHeader, KeyMaker, Sampling, Task

@@ -12,9 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from coordinator.broker import Broker, connect
-from coordinator.dispatch import Dispatch
-from coordinator.processes import Processes
+from coordinator.broker.broker import Broker, connect
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.processes import Processes
 from fleet import keys, leash
 from fleet.config import StateDir
 from fleet.job import Sampling

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from coordinator.corpus import package_folder
+from coordinator.demo.corpus import package_folder
 
 ROOT = Path(__file__).parents[2]
 #: Words of the texts' lengths: log-normal about this median, which is about 40 tokens.

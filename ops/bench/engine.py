@@ -26,7 +26,7 @@ import numpy as np
 from mlx_lm.generate import batch_generate, generate_step
 from tokenizers import Tokenizer
 
-from coordinator.corpus import package_folder, write_backlog
+from coordinator.demo.corpus import package_folder, write_backlog
 from fleet.job import Sampling
 from fleet.messages import Finished, Message, Pulse, RowWork, Shard
 from ops.bench.decode import Ask, NoTokenizer, Run, best_stock, compare, mixed, ordered, stock, timed

@@ -20,12 +20,12 @@ from pathlib import Path
 
 import redis
 
-from coordinator.accounts import Accounts
-from coordinator.broker import Broker, connect
-from coordinator.certificate import Certificate
-from coordinator.gate import Gate
-from coordinator.processes import Processes
-from coordinator.users import Users
+from coordinator.broker.broker import Broker, connect
+from coordinator.control.processes import Processes
+from coordinator.joining.accounts import Accounts
+from coordinator.joining.certificate import Certificate
+from coordinator.joining.gate import Gate
+from coordinator.joining.users import Users
 from fleet import keys
 from fleet.address import Address
 from fleet.config import StateDir

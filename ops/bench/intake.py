@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
-from coordinator.chat import load_chat_template
-from coordinator.corpus import package_folder
-from coordinator.feed import Feed
-from coordinator.intake import CHUNK, Intake, IntakeOptions
-from coordinator.ledger import Ledger
+from coordinator.demo.corpus import package_folder
+from coordinator.intake.chat import load_chat_template
+from coordinator.intake.feed import Feed
+from coordinator.intake.intake import CHUNK, Intake, IntakeOptions
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import JobSpec
 from fleet.config import StateDir
 from fleet.job import Task

@@ -20,9 +20,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from coordinator.backlog import Backlog
-from coordinator.ledger import Ledger
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import JobSpec, NewRequest, NewRow, OpenRow, Source
+from coordinator.scheduling.backlog import Backlog
 from fleet.config import StateDir
 from fleet.job import Finish, Sampling, Task
 from fleet.messages import RowResult

@@ -34,7 +34,7 @@ def run(arguments: list[str], state: Path) -> float:
 
 def make_ledger(state: Path) -> None:
     """A record with a job in it, so that `fleet jobs` has something to list."""
-    from coordinator.ledger import Ledger
+    from coordinator.ledger.ledger import Ledger
     from coordinator.records import JobSpec
     from fleet.config import StateDir
     from fleet.job import Task

@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from coordinator.accounts import Accounts, hashed
+from coordinator.joining.accounts import Accounts, hashed
 from fleet.config import StateDir
 from fleet.errors import StorageError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.api_corpus import MOST_WORDS, read_service, write_texts
+from coordinator.demo.api_corpus import MOST_WORDS, read_service, write_texts
 from fleet.errors import UsageError
 
 

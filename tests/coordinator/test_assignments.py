@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.assignments import Assignments, Flight
 from coordinator.records import OpenRow
+from coordinator.scheduling.assignments import Assignments, Flight
 
 
 def row(id: int) -> OpenRow:

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from coordinator.backlog import Backlog
 from coordinator.records import OpenRow
+from coordinator.scheduling.backlog import Backlog
 
 PLENTY = 1 << 40
 

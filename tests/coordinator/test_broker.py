@@ -10,9 +10,9 @@ import time
 import pytest
 import redis
 
-from coordinator import broker as broker_module
-from coordinator.broker import Broker, config_text, connect
-from coordinator.processes import Processes, read, start_time
+from coordinator.broker import broker as broker_module
+from coordinator.broker.broker import Broker, config_text, connect
+from coordinator.control.processes import Processes, read, start_time
 from fleet import keys, leash
 from fleet.config import StateDir
 from fleet.errors import BrokerError
@@ -91,8 +91,8 @@ def test_stop_ends_the_server(state):
 
 def test_a_kill_of_the_parent_ends_it_and_its_pid_is_recorded(state):
     code = (
-        "import sys,time,pathlib; from fleet.config import StateDir; from coordinator.broker import Broker;"
-        "from coordinator.processes import Processes; s=StateDir(pathlib.Path(sys.argv[1]));"
+        "import sys,time,pathlib; from fleet.config import StateDir; from coordinator.broker.broker import Broker;"
+        "from coordinator.control.processes import Processes; s=StateDir(pathlib.Path(sys.argv[1]));"
         "b=Broker(s, Processes(s)); b.start(); print(b.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(state.root)], stdout=subprocess.PIPE) as parent:

@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coordinator.certificate import Certificate
+from coordinator.joining.certificate import Certificate
 from fleet.config import StateDir
 from fleet.errors import StorageError
 

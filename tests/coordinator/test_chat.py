@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.chat import ChatTemplate, load_chat_template
+from coordinator.intake.chat import ChatTemplate, load_chat_template
 from fleet.errors import ModelError, RequestError
 from tests.bare_model import TEMPLATE, bare_model
 

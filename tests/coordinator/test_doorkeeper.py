@@ -6,11 +6,11 @@ import secrets
 import pytest
 import redis
 
-from coordinator.accounts import Accounts
-from coordinator.broker import Broker, connect
-from coordinator.doorkeeper import LOOK_S, Doorkeeper, free_name
-from coordinator.processes import Processes
-from coordinator.users import Users
+from coordinator.broker.broker import Broker, connect
+from coordinator.control.processes import Processes
+from coordinator.joining.accounts import Accounts
+from coordinator.joining.doorkeeper import LOOK_S, Doorkeeper, free_name
+from coordinator.joining.users import Users
 from fleet import __version__, codec, keys
 from fleet.config import StateDir
 from fleet.errors import BrokerError

@@ -1,7 +1,7 @@
 """A dry run finds what a run finds at intake."""
 
-from coordinator.dry_run import DryRun
-from coordinator.ledger import Ledger
+from coordinator.intake.dry_run import DryRun
+from coordinator.ledger.ledger import Ledger
 from fleet.config import StateDir
 from tests.ledgers import request, spec
 

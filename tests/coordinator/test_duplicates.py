@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from coordinator import duplicates
-from coordinator.duplicates import Duplicates
+from coordinator.intake import duplicates
+from coordinator.intake.duplicates import Duplicates
 
 
 @pytest.mark.parametrize("fold_after", [1, 7, 1 << 16])

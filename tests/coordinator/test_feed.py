@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.feed import AHEAD, Feed
+from coordinator.intake.feed import AHEAD, Feed
 from coordinator.records import NewRequest, Source
 from fleet.errors import UsageError
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from coordinator import first_uses
-from coordinator.first_uses import FirstUses
+from coordinator.intake import first_uses
+from coordinator.intake.first_uses import FirstUses
 from coordinator.records import Source
 
 

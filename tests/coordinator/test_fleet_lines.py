@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.fleet_lines import job_line, mac_lines, state_of
-from coordinator.job_office import Stage, Submitted
-from coordinator.job_run import JobRun
-from coordinator.ledger import Ledger
-from coordinator.member import Member, Presence
-from coordinator.roster import Roster
-from coordinator.snapshot import MacState
+from coordinator.control.fleet_lines import job_line, mac_lines, state_of
+from coordinator.control.job_office import Stage, Submitted
+from coordinator.control.job_run import JobRun
+from coordinator.control.member import Member, Presence
+from coordinator.control.roster import Roster
+from coordinator.ledger.ledger import Ledger
+from coordinator.screens.snapshot import MacState
 from fleet.config import StateDir
 from fleet.messages import Figures, Host, Ready, WorkerState
 from tests.ledgers import all_done, request, spec

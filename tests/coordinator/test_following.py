@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.fleet_client import FleetClient
-from coordinator.following import AWAY, PATIENCE_S, Following, outcome, view
+from coordinator.client.fleet_client import FleetClient
+from coordinator.client.following import AWAY, PATIENCE_S, Following, outcome, view
 from fleet.errors import Exit, FleetError, InterruptedRunError, NoCoordinatorError
 
 JOB: dict[str, Any] = {

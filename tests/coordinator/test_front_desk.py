@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.front_desk import FrontDesk, Service
+from coordinator.control.front_desk import FrontDesk, Service
 from fleet.errors import FleetError, UsageError
 
 

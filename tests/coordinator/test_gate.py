@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.certificate import Certificate
-from coordinator.gate import Gate
-from coordinator.gatehouse import KEEPALIVE_S, _keep_alive
-from coordinator.processes import Processes
+from coordinator.control.processes import Processes
+from coordinator.joining.certificate import Certificate
+from coordinator.joining.gate import Gate
+from coordinator.joining.gatehouse import KEEPALIVE_S, _keep_alive
 from fleet import pin
 from fleet.config import StateDir
 from fleet.errors import BrokerError

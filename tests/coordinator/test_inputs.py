@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.inputs import check_inputs, records, signature
+from coordinator.intake.inputs import check_inputs, records, signature
 from fleet.errors import UsageError
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.intake import CHUNK, FIRST_CHUNK, Intake, IntakeOptions
-from coordinator.ledger import Ledger
+from coordinator.intake.intake import CHUNK, FIRST_CHUNK, Intake, IntakeOptions
+from coordinator.intake.tokens import unpack
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import NewRequest, Shape
-from coordinator.tokens import unpack
 from fleet.config import StateDir
 from fleet.errors import ModelError, UsageError
 from fleet.job import RequestState, Task
@@ -108,7 +108,7 @@ def test_a_15_mb_line_costs_a_few_times_its_size(model: Path, tmp_path: Path) ->
     script = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from coordinator.intake import Intake, IntakeOptions\n"
+        "from coordinator.intake.intake import Intake, IntakeOptions\n"
         "from fleet.job import Task\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "options = IntakeOptions(task=Task.GENERATE, model='m')\n"

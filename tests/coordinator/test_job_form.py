@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.job_form import FieldError, JobForm, check_metadata, read_form, write_form
-from coordinator.options import IntakeOptions
+from coordinator.client.job_form import FieldError, JobForm, check_metadata, read_form, write_form
+from coordinator.intake.options import IntakeOptions
 from fleet.errors import UsageError
 from fleet.job import Task
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.controller import Controller
-from coordinator.dispatch import Dispatch
-from coordinator.front_desk import Order
-from coordinator.intake import IntakeOptions
-from coordinator.job_office import OPEN, JobOffice, Stage, Submitted
-from coordinator.ledger import Ledger
-from coordinator.member import Member, Presence
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.controller import Controller
+from coordinator.control.front_desk import Order
+from coordinator.control.job_office import OPEN, JobOffice, Stage, Submitted
+from coordinator.control.member import Member, Presence
+from coordinator.intake.intake import IntakeOptions
+from coordinator.ledger.ledger import Ledger
 from fleet.config import StateDir
 from fleet.errors import FleetError, UsageError
 from fleet.job import JobState, Task

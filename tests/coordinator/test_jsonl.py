@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from coordinator import jsonl
-from coordinator.formats import Record
-from coordinator.jsonl import read_jsonl
+from coordinator.intake import jsonl
+from coordinator.intake.formats import Record
+from coordinator.intake.jsonl import read_jsonl
 from fleet.errors import UsageError
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ledger import Ledger
-from coordinator.ledger_results import MOST_TOKENS
+from coordinator.ledger.ledger import Ledger
+from coordinator.ledger.results import MOST_TOKENS
 from fleet.config import StateDir
 from tests.ledgers import done, request, spec, unit
 

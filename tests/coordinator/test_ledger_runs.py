@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ledger import Ledger
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import NewRequest, Shape
 from fleet.config import StateDir
 from fleet.job import JobState, RequestState

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ledger import Ledger
+from coordinator.ledger.ledger import Ledger
 from fleet.config import StateDir
 from tests.ledgers import done, failed, request, spec
 

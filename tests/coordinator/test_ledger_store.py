@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.ledger import Ledger
-from coordinator.ledger_store import Store
-from coordinator.lock import StateLock
+from coordinator.ledger.ledger import Ledger
+from coordinator.ledger.lock import StateLock
+from coordinator.ledger.store import Store
 from coordinator.records import Counts, Shape
 from fleet.config import StateDir
 from fleet.errors import StateLockedError, StorageError, UsageError
@@ -44,7 +44,7 @@ def test_the_ledger_is_private_in_a_folder_that_is_not(state: StateDir) -> None:
 
 def test_a_second_writer_is_refused_and_told_who_holds_the_folder(state: StateDir) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom coordinator.lock import StateLock\n"
+        "import sys\nfrom pathlib import Path\nfrom coordinator.ledger.lock import StateLock\n"
         "from fleet.config import StateDir\nStateLock.take(StateDir(Path(sys.argv[1])))\n"
         "print('held', flush=True)\nsys.stdin.read()"
     )
@@ -166,7 +166,7 @@ def test_a_result_cannot_be_changed_even_by_a_statement_that_tries(state: StateD
 
 def test_a_kill_in_the_middle_of_intake_leaves_whole_chunks(state: StateDir) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom coordinator.ledger import Ledger\n"
+        "import sys\nfrom pathlib import Path\nfrom coordinator.ledger.ledger import Ledger\n"
         "from fleet.config import StateDir\nfrom tests.ledgers import request, spec\n"
         "ledger = Ledger.open(StateDir(Path(sys.argv[1])))\njob = ledger.begin_job(spec())[0].id\n"
         "for chunk in range(100_000):\n"

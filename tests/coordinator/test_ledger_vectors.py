@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.ledger import Ledger
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import NewRequest, Place, Source
 from fleet.config import StateDir
 from fleet.job import RequestState, Task

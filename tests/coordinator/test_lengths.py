@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coordinator.lengths import ENOUGH, Lengths, octave
+from coordinator.scheduling.lengths import ENOUGH, Lengths, octave
 
 MAX = 2048
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ledger import Ledger
-from coordinator.local_status import LocalStatus, job_line, mac_line, running_job
-from coordinator.snapshot import MacState
+from coordinator.ledger.ledger import Ledger
+from coordinator.screens.local_status import LocalStatus, job_line, mac_line, running_job
+from coordinator.screens.snapshot import MacState
 from fleet.config import StateDir
 from fleet.errors import NoCoordinatorError
 from fleet.job import JobState

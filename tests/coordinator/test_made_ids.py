@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.dry_run import DryRun
-from coordinator.formats import Record
-from coordinator.ledger import Ledger
-from coordinator.options import IntakeOptions
+from coordinator.intake.dry_run import DryRun
+from coordinator.intake.formats import Record
+from coordinator.intake.options import IntakeOptions
+from coordinator.intake.requests import parse
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import NewRequest, Source
-from coordinator.requests import parse
 from fleet.config import StateDir
 from fleet.job import Task
 from tests.ledgers import request, spec

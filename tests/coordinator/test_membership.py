@@ -9,14 +9,14 @@ from typing import cast
 import pytest
 import redis
 
-from coordinator.accounts import Accounts
-from coordinator.controller import Controller
-from coordinator.dispatch import Dispatch
-from coordinator.doorkeeper import Doorkeeper, Joined
-from coordinator.ledger import Ledger
-from coordinator.member import Member, Presence
-from coordinator.membership import Membership
-from coordinator.users import Users
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.controller import Controller
+from coordinator.control.member import Member, Presence
+from coordinator.control.membership import Membership
+from coordinator.joining.accounts import Accounts
+from coordinator.joining.doorkeeper import Doorkeeper, Joined
+from coordinator.joining.users import Users
+from coordinator.ledger.ledger import Ledger
 from fleet.config import StateDir
 from fleet.errors import UsageError
 from fleet.messages import Host

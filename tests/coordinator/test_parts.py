@@ -5,13 +5,13 @@ from datetime import date
 
 import pytest
 
-from coordinator.chat import ChatTemplate
-from coordinator.fields import Settings
-from coordinator.options import IntakeOptions
-from coordinator.parts import Parts
-from coordinator.prompts import Prompts
-from coordinator.rows import RowMaker
-from coordinator.tokens import Tokens
+from coordinator.intake.chat import ChatTemplate
+from coordinator.intake.fields import Settings
+from coordinator.intake.options import IntakeOptions
+from coordinator.intake.parts import Parts
+from coordinator.intake.prompts import Prompts
+from coordinator.intake.rows import RowMaker
+from coordinator.intake.tokens import Tokens
 from fleet.errors import RequestError
 from fleet.job import KeyHeader, Sampling, Task
 from tests.bare_model import TEMPLATE, bare_model

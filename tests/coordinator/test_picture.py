@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.assignments import Assignments, Flight
-from coordinator.backlog import Backlog
-from coordinator.lengths import Lengths
-from coordinator.picture import Seen, pool_view, row_views, shard_views, weigh, worker_view
 from coordinator.records import OpenRow
-from coordinator.speeds import Speed
+from coordinator.scheduling.assignments import Assignments, Flight
+from coordinator.scheduling.backlog import Backlog
+from coordinator.scheduling.lengths import Lengths
+from coordinator.scheduling.picture import Seen, pool_view, row_views, shard_views, weigh, worker_view
+from coordinator.scheduling.speeds import Speed
 
 
 def row(id: int, length: int = 100) -> OpenRow:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.intake import Intake, IntakeOptions
+from coordinator.intake.intake import Intake, IntakeOptions
+from coordinator.intake.tokens import unpack
 from coordinator.records import NewRequest, Place
-from coordinator.tokens import unpack
 from fleet.encoder_folder import read_encoder
 from fleet.errors import FleetError, UsageError
 from fleet.job import Embedding, Task

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.commands.plan import split_task
-from coordinator.machine import longest_row
-from coordinator.plan import (
+from coordinator.planning.machine import longest_row
+from coordinator.planning.plan import (
     LABELS,
     PROMPT_OVER_DECODE,
     UNKNOWN,
@@ -22,10 +22,10 @@ from coordinator.plan import (
     machine,
     plan,
 )
-from coordinator.planning import learnt
+from coordinator.planning.planning import learnt
+from coordinator.planning.run_plan import RunPlan
+from coordinator.planning.tariff import Tariff, watts
 from coordinator.records import Counts, JobRecord, JobStatus
-from coordinator.run_plan import RunPlan
-from coordinator.tariff import Tariff, watts
 from fleet.curve import Curve, Prefill, PrefillSample, Sample
 from fleet.errors import UsageError
 from fleet.job import JobState, Task

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.prefix import LEAST_ROWS, LEAST_TOKENS, SAMPLE_ROWS, PrefixSearch, find_prefixes
 from coordinator.records import StoredRow
+from coordinator.scheduling.prefix import LEAST_ROWS, LEAST_TOKENS, SAMPLE_ROWS, PrefixSearch, find_prefixes
 
 DRAW = random.Random(3)
 

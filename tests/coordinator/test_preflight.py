@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.draft import draft
-from coordinator.preflight import check_output, check_space, input_bytes
-from coordinator.results import errors_file
+from coordinator.outputs.draft import draft
+from coordinator.outputs.preflight import check_output, check_space, input_bytes
+from coordinator.outputs.results import errors_file
 from fleet.errors import StorageError, UsageError
 
 
@@ -49,7 +49,7 @@ def test_a_full_disk_is_found_with_both_figures(tmp_path: Path, monkeypatch: pyt
     class Usage:
         free = 5 << 20
 
-    monkeypatch.setattr("coordinator.preflight.shutil.disk_usage", lambda _: Usage)
+    monkeypatch.setattr("coordinator.outputs.preflight.shutil.disk_usage", lambda _: Usage)
     source = tmp_path / "in.jsonl"
     source.write_bytes(b"x" * (1 << 20))
     with pytest.raises(StorageError, match="5 MB free and this job may need 67 MB"):

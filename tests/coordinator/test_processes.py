@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from coordinator import processes
-from coordinator.processes import Processes, start_time
+from coordinator.control import processes
+from coordinator.control.processes import Processes, start_time
 from fleet.config import StateDir
 
 

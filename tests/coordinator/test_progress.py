@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.progress import LINE_S, Bar, Lines, Progress, duration, figures
+from coordinator.control.run_view import RunView
 from coordinator.records import Counts
-from coordinator.run_view import RunView
+from coordinator.screens.progress import LINE_S, Bar, Lines, Progress, duration, figures
 
 
 class Terminal(io.StringIO):

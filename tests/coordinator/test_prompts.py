@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.chat import ChatTemplate
-from coordinator.options import IntakeOptions
-from coordinator.prompts import Prompts, TextTemplate, read_template
+from coordinator.intake.chat import ChatTemplate
+from coordinator.intake.options import IntakeOptions
+from coordinator.intake.prompts import Prompts, TextTemplate, read_template
+from coordinator.intake.requests import Content, RawRequest
 from coordinator.records import Source
-from coordinator.requests import Content, RawRequest
 from fleet.errors import RequestError, UsageError
 from fleet.job import Task
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from coordinator.fleet_view import Copy, FleetView, PoolView, Recall, RowView, ShardView, Steal, WorkerView
-from coordinator.scheduler import decide
+from coordinator.scheduling.fleet_view import Copy, FleetView, PoolView, Recall, RowView, ShardView, Steal, WorkerView
+from coordinator.scheduling.scheduler import decide
 
 EMPTY = PoolView(rows=0, input_tokens=0, output_tokens=0.0)
 SLOW = WorkerView(

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator import failures, report
-from coordinator.local_run import RunResult
+from coordinator.control.local_run import RunResult
 from coordinator.records import Answer, Counts, JobRecord, JobSpec, Part, Shape, Source
+from coordinator.screens import failures, report
 from fleet.job import Finish, JobState, RequestState, Task
 from fleet.messages import Figures
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.formats import Record
-from coordinator.options import IntakeOptions
+from coordinator.intake.formats import Record
+from coordinator.intake.options import IntakeOptions
+from coordinator.intake.requests import RawRequest, is_openai, parse
 from coordinator.records import Source
-from coordinator.requests import RawRequest, is_openai, parse
 from fleet.job import Task
 
 SOURCE = Source(file="in.jsonl", line=1)

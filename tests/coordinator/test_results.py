@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.ledger import Ledger
+from coordinator.ledger.ledger import Ledger
+from coordinator.outputs.results import ResultCounts, errors_file, write_results
 from coordinator.records import JobRecord
-from coordinator.results import ResultCounts, errors_file, write_results
 from fleet.config import StateDir
 from fleet.errors import StorageError, UsageError
 from fleet.job import Finish, Task

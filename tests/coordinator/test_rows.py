@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.fields import Settings
-from coordinator.options import IntakeOptions
-from coordinator.rows import RowMaker
-from coordinator.tokens import pack
+from coordinator.intake.fields import Settings
+from coordinator.intake.options import IntakeOptions
+from coordinator.intake.rows import RowMaker
+from coordinator.intake.tokens import pack
 from fleet.errors import RequestError
 from fleet.job import KeyHeader, KeyMaker, Sampling, Task
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from coordinator.fleet_view import FleetView, PoolView, WorkerView, seconds
-from coordinator.scheduler import SHARD_S, WINDOWS_BYTES, again, cuts, decide
+from coordinator.scheduling.fleet_view import FleetView, PoolView, WorkerView, seconds
+from coordinator.scheduling.scheduler import SHARD_S, WINDOWS_BYTES, again, cuts, decide
 
 SLOW = WorkerView(
     id="slow", cap=8, longest_tokens=2048, decode_tps=50.0, prefill_tps=500.0, reports=9, outstanding_s=0.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator.moves import Moves
-from coordinator.shares import Shares
-from coordinator.speeds import Speed
+from coordinator.scheduling.moves import Moves
+from coordinator.scheduling.shares import Shares
+from coordinator.scheduling.speeds import Speed
 from tests.steady_engine import SteadyEngine
 
 NAMES = {"a": "air", "b": "studio"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.snapshot import (
+from coordinator.screens.snapshot import (
     SCHEMA,
     Event,
     FleetSnapshot,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.speeds import FIRST_DECODE_TPS, THROTTLED_S, Speed
+from coordinator.scheduling.speeds import FIRST_DECODE_TPS, THROTTLED_S, Speed
 from fleet.messages import Figures
 from tests.steady_engine import CAP, SteadyEngine
 

@@ -8,10 +8,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from coordinator.screen_table import MORE, Column, fit, printable, shortened
-from coordinator.snapshot import Event, FleetSnapshot, JobLine, MacLine, MacState
-from coordinator.status_screen import StatusScreen, left, lines
-from coordinator.tariff import Tariff, watts
+from coordinator.planning.tariff import Tariff, watts
+from coordinator.screens.screen_table import MORE, Column, fit, printable, shortened
+from coordinator.screens.snapshot import Event, FleetSnapshot, JobLine, MacLine, MacState
+from coordinator.screens.status_screen import StatusScreen, left, lines
 from tests.snapshots import NOW, fleet, mac
 
 EMPTY = FleetSnapshot(version="1", coordinator="studio", now=NOW)

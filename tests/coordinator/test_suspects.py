@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from coordinator.suspects import GUILTY_AT, Suspects
+from coordinator.scheduling.suspects import GUILTY_AT, Suspects
 
 
 def search(batch: list[int], kills: "set[int] | int", latest: list[int]) -> tuple[set[int], set[int], int]:

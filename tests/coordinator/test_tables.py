@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.formats import Record
-from coordinator.tables import read_csv, read_parquet, text_column
+from coordinator.intake.formats import Record
+from coordinator.intake.tables import read_csv, read_parquet, text_column
 from fleet.errors import UsageError
 
 

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from coordinator.tariff import Tariff, Watts, money, price, watts
+from coordinator.planning.tariff import Tariff, Watts, money, price, watts
 
 
 @pytest.mark.parametrize(

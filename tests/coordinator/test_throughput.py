@@ -1,6 +1,6 @@
 """Counters add up over engine restarts, rates come from differences."""
 
-from coordinator.throughput import FIRST_DECODE_TPS, Throughput
+from coordinator.scheduling.throughput import FIRST_DECODE_TPS, Throughput
 from fleet.messages import Figures
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tokenizers import processors
 
-from coordinator.tokens import PIECE_CHARS, WHOLE_CHARS, Tokens, pack, pieces, unpack
+from coordinator.intake.tokens import PIECE_CHARS, WHOLE_CHARS, Tokens, pack, pieces, unpack
 from fleet.errors import ModelError
 from tests.bare_model import bare_model, train_tokenizer
 

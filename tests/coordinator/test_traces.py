@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import valkey
-from coordinator.broker import Broker, connect
-from coordinator.dispatch import Dispatch
-from coordinator.processes import Processes
-from coordinator.traces import TraceBook, Traces, remove_folder
+from coordinator.broker import valkey
+from coordinator.broker.broker import Broker, connect
+from coordinator.broker.dispatch import Dispatch
+from coordinator.broker.traces import TraceBook, Traces, remove_folder
+from coordinator.control.processes import Processes
 from fleet import keys
 from fleet.config import StateDir
 from fleet.errors import BrokerError
@@ -42,8 +42,8 @@ def test_a_socket_folder_left_by_a_killed_run_is_removed_by_the_next(tmp_path):
     # kill -9, SIGHUP and SIGQUIT each left a folder in /tmp for ever.
     state = StateDir(tmp_path / "with a space")
     code = (
-        "import os,sys,pathlib; from fleet.config import StateDir; from coordinator.broker import Broker;"
-        "from coordinator.processes import Processes; s=StateDir(pathlib.Path(sys.argv[1]));"
+        "import os,sys,pathlib; from fleet.config import StateDir; from coordinator.broker.broker import Broker;"
+        "from coordinator.control.processes import Processes; s=StateDir(pathlib.Path(sys.argv[1]));"
         "b=Broker(s, Processes(s)); b.start(); print(b._short_folder, flush=True); os._exit(9)"
     )
     told = subprocess.run([sys.executable, "-c", code, str(state.root)], capture_output=True, text=True, timeout=60)

@@ -3,10 +3,10 @@
 import pytest
 import redis
 
-from coordinator.accounts import Accounts
-from coordinator.broker import Broker, connect
-from coordinator.processes import Processes
-from coordinator.users import Users, join_rule, worker_rule
+from coordinator.broker.broker import Broker, connect
+from coordinator.control.processes import Processes
+from coordinator.joining.accounts import Accounts
+from coordinator.joining.users import Users, join_rule, worker_rule
 from fleet import keys
 from fleet.config import StateDir
 from fleet.errors import BrokerError

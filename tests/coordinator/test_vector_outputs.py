@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator import vector_table
-from coordinator.ledger import Ledger
+from coordinator.ledger.ledger import Ledger
+from coordinator.outputs import vector_table
+from coordinator.outputs.results import ResultCounts, errors_file, write_results
+from coordinator.outputs.vector_files import ids_file, origin_file
 from coordinator.records import JobRecord, NewRequest, Place, Source
-from coordinator.results import ResultCounts, errors_file, write_results
-from coordinator.vector_files import ids_file, origin_file
 from fleet.config import StateDir
 from fleet.errors import UsageError
 from fleet.job import Task

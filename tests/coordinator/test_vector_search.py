@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator import vector_search, vector_table
 from coordinator.commands.search import line
-from coordinator.ledger import Ledger
-from coordinator.query_vector import check_model
+from coordinator.ledger.ledger import Ledger
+from coordinator.outputs import vector_search, vector_table
+from coordinator.outputs.query_vector import check_model
+from coordinator.outputs.results import write_results
+from coordinator.outputs.vector_files import Origin, ids_file, origin_file
+from coordinator.outputs.vector_search import nearest, open_vectors
 from coordinator.records import NewRequest, Place, Source
-from coordinator.results import write_results
-from coordinator.vector_files import Origin, ids_file, origin_file
-from coordinator.vector_search import nearest, open_vectors
 from fleet.cli import main
 from fleet.config import StateDir
 from fleet.encoder_folder import read_encoder

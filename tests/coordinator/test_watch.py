@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.assignments import Flight
-from coordinator.broker import Broker
-from coordinator.controller import Controller
-from coordinator.dispatch import Dispatch
-from coordinator.job_run import JobRun
-from coordinator.ledger import Ledger
-from coordinator.member import Member, Presence
-from coordinator.watch import MISSING_S, Watch
+from coordinator.broker.broker import Broker
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.controller import Controller
+from coordinator.control.job_run import JobRun
+from coordinator.control.member import Member, Presence
+from coordinator.control.watch import MISSING_S, Watch
+from coordinator.ledger.ledger import Ledger
+from coordinator.scheduling.assignments import Flight
 from fleet.config import LEASE_TTL_S, StateDir
 from fleet.errors import BrokerError
 from fleet.messages import SetCap, WorkerState

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.running import Running
-from coordinator.whereabouts import add_place_flags, find_place, place_or_record, the_place
+from coordinator.client.whereabouts import add_place_flags, find_place, place_or_record, the_place
+from coordinator.control.running import Running
 from fleet.address import Address
 from fleet.config import StateDir
 from fleet.credentials import Credentials

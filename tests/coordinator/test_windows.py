@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from coordinator.windows import windows
+from coordinator.intake.windows import windows
 
 
 def word_starts(text: str) -> list[int]:

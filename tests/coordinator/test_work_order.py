@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.work_order import Hands, Model, Wanted, in_order, offers
+from coordinator.scheduling.work_order import Hands, Model, Wanted, in_order, offers
 
 A: Model = ("a", "hash of a")
 B: Model = ("b", "hash of b")

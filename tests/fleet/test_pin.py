@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from coordinator.certificate import Certificate
+from coordinator.joining.certificate import Certificate
 from fleet import pin
 from fleet.address import Address
 from fleet.config import StateDir

@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.broker import Broker
-from coordinator.dispatch import Dispatch
-from coordinator.processes import Processes
+from coordinator.broker.broker import Broker
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.processes import Processes
 from fleet.config import StateDir
 from tests.worker_process import Coordinator, Worker
 
@@ -31,7 +31,7 @@ def start(state, coordinator):
     workers = []
 
     def begin(**environment):
-        workers.append(Worker(state, coordinator.broker.url, **environment))
+        workers.append(Worker(state, coordinator.broker.broker.url, **environment))
         return workers[-1]
 
     yield begin

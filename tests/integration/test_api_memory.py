@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.fleet_client import FleetClient
-from coordinator.parcels import Parcel
+from coordinator.client.fleet_client import FleetClient
+from coordinator.client.parcels import Parcel
 from tests.runner import ROOT
 
 SIZE_BYTES = 200 << 20
@@ -24,8 +24,8 @@ import sys
 from pathlib import Path
 from coordinator.api.app import build_app
 from coordinator.api.server import ApiServer
-from coordinator.certificate import Certificate
-from coordinator.front_desk import FrontDesk
+from coordinator.joining.certificate import Certificate
+from coordinator.control.front_desk import FrontDesk
 from fleet.config import StateDir
 state = StateDir(Path(sys.argv[1]))
 state.make()

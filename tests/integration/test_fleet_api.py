@@ -13,7 +13,7 @@ import numpy as np
 import openai
 import pytest
 
-from coordinator.running import Running
+from coordinator.control.running import Running
 from fleet import token
 from fleet.cli import main
 from tests.embedders import bare_embedder

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.running import Running
+from coordinator.control.running import Running
 from tests import snapshots
 from tests.api_fleet import ApiFleet
 from tests.models import tiny_llama

@@ -8,7 +8,7 @@ import pytest
 from rq import Queue
 from rq.job import Job
 
-from coordinator.certificate import Certificate
+from coordinator.joining.certificate import Certificate
 from fleet import codec, keys
 from fleet.config import StateDir
 from fleet.errors import Exit

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from coordinator.broker import connect
-from coordinator.processes import Processes
-from coordinator.valkey import config_text, server_program
+from coordinator.broker.broker import connect
+from coordinator.broker.valkey import config_text, server_program
+from coordinator.control.processes import Processes
 from fleet.config import StateDir
 from fleet.pids import start_time
 from tests.models import tiny_llama

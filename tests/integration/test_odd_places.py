@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from coordinator.broker import Broker, connect
-from coordinator.processes import Processes
+from coordinator.broker.broker import Broker, connect
+from coordinator.control.processes import Processes
 from fleet import keys
 from fleet.config import StateDir
 from tests.models import tiny_llama

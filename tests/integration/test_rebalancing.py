@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.broker import Broker
-from coordinator.controller import Controller
-from coordinator.dispatch import Dispatch
-from coordinator.feed import Feed
-from coordinator.job_run import JobRun
-from coordinator.ledger import Ledger
-from coordinator.member import Member
-from coordinator.processes import Processes
-from coordinator.turn import IDLE_S, Turn
-from coordinator.watch import Watch
+from coordinator.broker.broker import Broker
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.controller import Controller
+from coordinator.control.job_run import JobRun
+from coordinator.control.member import Member
+from coordinator.control.processes import Processes
+from coordinator.control.turn import IDLE_S, Turn
+from coordinator.control.watch import Watch
+from coordinator.intake.feed import Feed
+from coordinator.ledger.ledger import Ledger
 from fleet import leash
 from fleet.config import StateDir
 from tests.fake_engine import answer

@@ -110,7 +110,7 @@ def test_openai_lines_give_openai_lines_on_standard_output(tmp_path: Path, model
 
 
 def test_a_second_fleet_on_the_same_folder_is_told_who_works_there(tmp_path: Path, model: Path) -> None:
-    from coordinator.ledger import Ledger
+    from coordinator.ledger.ledger import Ledger
 
     fleet = Fleet(tmp_path)
     backlog = write_prompts(tmp_path / "in.jsonl", ["yes"])

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from coordinator.intake import Intake, IntakeOptions
-from coordinator.ledger import Ledger
+from coordinator.intake.intake import Intake, IntakeOptions
+from coordinator.ledger.ledger import Ledger
 from fleet import keys
 from fleet.codec import decode
 from fleet.job import RequestState, Task

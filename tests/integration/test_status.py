@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.snapshot import MacState, snapshot_from_json
+from coordinator.screens.snapshot import MacState, snapshot_from_json
 from fleet.model import weights_hash
 from tests.models import tiny_llama
 from tests.runner import Fleet, read_lines, wait_until, write_prompts

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from coordinator.dispatch import Lease, Sight
+from coordinator.broker.dispatch import Lease, Sight
 from fleet import codec, keys
 from fleet.errors import BrokerError
 from fleet.messages import Beat, Message, Shard

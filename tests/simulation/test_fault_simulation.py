@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from coordinator import ledger_results
-from coordinator.assignments import Assignments
-from coordinator.controller import Controller
-from coordinator.watch import Watch
+from coordinator.control.controller import Controller
+from coordinator.control.watch import Watch
+from coordinator.ledger import results as ledger_results
+from coordinator.scheduling.assignments import Assignments
 from tests.simulation.world import Plan, ViolationError, run
 
 SEEDS, GROUP = 1000, 100

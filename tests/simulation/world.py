@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from coordinator.broker import Broker as RealBroker
-from coordinator.controller import Controller
-from coordinator.dispatch import Dispatch
-from coordinator.job_run import JobRun
-from coordinator.ledger import Ledger
-from coordinator.member import Member
+from coordinator.broker.broker import Broker as RealBroker
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.controller import Controller
+from coordinator.control.job_run import JobRun
+from coordinator.control.member import Member
+from coordinator.control.turn import Turn
+from coordinator.control.watch import Watch
+from coordinator.ledger.ledger import Ledger
 from coordinator.records import JobRecord, NewRow
-from coordinator.turn import Turn
-from coordinator.watch import Watch
 from fleet.config import StateDir
 from fleet.job import JobState, RequestState, RowState
 from tests.ledgers import request, spec

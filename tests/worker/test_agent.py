@@ -8,11 +8,11 @@ import pytest
 from rq import Queue
 from rq.exceptions import DeserializationError
 
-from coordinator.accounts import Accounts
-from coordinator.broker import Broker
-from coordinator.dispatch import Dispatch
-from coordinator.processes import Processes
-from coordinator.users import Users
+from coordinator.broker.broker import Broker
+from coordinator.broker.dispatch import Dispatch
+from coordinator.control.processes import Processes
+from coordinator.joining.accounts import Accounts
+from coordinator.joining.users import Users
 from fleet import codec, keys
 from fleet.config import StateDir
 from fleet.errors import DecodeError

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.certificate import Certificate
+from coordinator.joining.certificate import Certificate
 from fleet import __version__, pin
 from fleet.config import StateDir
 from fleet.errors import AuthError, NoCoordinatorError

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from coordinator.certificate import Certificate
+from coordinator.joining.certificate import Certificate
 from fleet.address import Address
 from fleet.config import StateDir
 from fleet.errors import AuthError, NoCoordinatorError

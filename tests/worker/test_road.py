@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from coordinator.certificate import Certificate
+from coordinator.joining.certificate import Certificate
 from fleet import keys, pin
 from fleet.address import Address
 from fleet.config import StateDir

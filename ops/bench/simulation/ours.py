@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.assignments import Assignments, Flight
-from coordinator.backlog import Backlog
-from coordinator.fleet_view import Copy, Cut, FleetView, Recall, Steal
-from coordinator.job_run import COPIES, COPIES_SHARE
-from coordinator.lengths import Lengths
-from coordinator.picture import Seen, pool_view, row_views, shard_views, weigh, worker_view
+from coordinator.control.job_run import COPIES, COPIES_SHARE
 from coordinator.records import OpenRow
-from coordinator.scheduler import decide
-from coordinator.speeds import Speed
+from coordinator.scheduling.assignments import Assignments, Flight
+from coordinator.scheduling.backlog import Backlog
+from coordinator.scheduling.fleet_view import Copy, Cut, FleetView, Recall, Steal
+from coordinator.scheduling.lengths import Lengths
+from coordinator.scheduling.picture import Seen, pool_view, row_views, shard_views, weigh, worker_view
+from coordinator.scheduling.scheduler import decide
+from coordinator.scheduling.speeds import Speed
 from fleet.messages import Figures
 from ops.bench.simulation.machine import Machine
 from ops.bench.simulation.profiles import Profile

@@ -6,9 +6,9 @@ import pytest
 
 from coordinator.api.batch_view import Outputs, batch_id, batch_object, job_of, status_of
 from coordinator.api.batches import BatchRecord
-from coordinator.jobs_seen import JobSeen, seen
+from coordinator.control.jobs_seen import JobSeen, seen
 from coordinator.records import Counts, JobRecord, JobStatus
-from coordinator.snapshot import JobLine
+from coordinator.screens.snapshot import JobLine
 from fleet.job import JobState
 from tests.ledgers import spec
 

@@ -16,10 +16,10 @@ import pytest
 from coordinator.api.app import build_app
 from coordinator.api.patience import Patience
 from coordinator.api.server import EVERYWHERE, ApiServer, ServerError
-from coordinator.certificate import Certificate
-from coordinator.fleet_client import FleetClient
-from coordinator.front_desk import FrontDesk
-from coordinator.whereabouts import Place
+from coordinator.client.fleet_client import FleetClient
+from coordinator.client.whereabouts import Place
+from coordinator.control.front_desk import FrontDesk
+from coordinator.joining.certificate import Certificate
 from fleet.address import Address
 from fleet.config import StateDir
 from fleet.errors import AuthError, NoCoordinatorError, UsageError

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from coordinator import uploads as uploads_module
+from coordinator.api import uploads as uploads_module
 from coordinator.api.replies import BODY_BYTES
-from coordinator.uploads import Uploads, safe_name
+from coordinator.api.uploads import Uploads, safe_name
 from fleet.config import StateDir
 from tests.api_fleet import ApiFleet
 from tests.runner import wait_until

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import following
-from coordinator.fleet_client import FleetClient
-from coordinator.parcels import Parcel
+from coordinator.client import following
+from coordinator.client.fleet_client import FleetClient
+from coordinator.client.parcels import Parcel
 from fleet import token
 from fleet.address import Address
 from fleet.cli import main

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ledger import Ledger
-from coordinator.wording import age
+from coordinator.ledger.ledger import Ledger
+from coordinator.screens.wording import age
 from fleet.cli import main
 from fleet.config import StateDir
 from fleet.job import JobState
@@ -37,7 +37,7 @@ def state(tmp_path: Path) -> StateDir:
 _LOOK = """
 import select, sys
 from pathlib import Path
-from coordinator.lock import StateLock
+from coordinator.ledger.lock import StateLock
 from fleet.config import StateDir
 state = StateDir(Path(sys.argv[1]))
 print("looking", flush=True)

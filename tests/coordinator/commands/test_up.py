@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.running import Running
+from coordinator.control.running import Running
 from fleet.token import PREFIX
 from tests.models import tiny_llama
 from tests.runner import Fleet, alive, children, read_lines, wait_until, write_prompts

@@ -1,0 +1,1 @@
+"""The broker's process, and what the coordinator says through it."""

@@ -1,0 +1,60 @@
+"""Inputs as they are sent to a coordinator: files as they are, a folder as JSON lines made on the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from coordinator.intake.folders import read_folder, text_files
+from coordinator.intake.inputs import STDIN
+from coordinator.intake.jsonl import dump
+from coordinator.outputs.preflight import input_bytes
+from fleet.errors import UsageError
+
+BLOCK_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """One upload; its blocks can be read once."""
+
+    #: as the coordinator keeps it; the ending tells the format
+    name: str
+    #: bytes to come, about; None when nobody knows
+    size_bytes: int | None
+    blocks: Iterable[bytes]
+
+
+def parcel(name: str, stdin: IO[bytes] | None = None) -> Parcel:
+    """The upload of one INPUT; UsageError when it cannot be read."""
+    if name == STDIN:
+        return Parcel(name="stdin.jsonl", size_bytes=None, blocks=_blocks(stdin or sys.stdin.buffer))
+    path = Path(name)
+    if path.is_dir():
+        if not text_files(path):
+            raise UsageError(f"{name} has no text files")
+        return Parcel(name=f"{path.absolute().name}.jsonl", size_bytes=input_bytes(path), blocks=_lines(path))
+    return Parcel(name=path.name, size_bytes=input_bytes(path), blocks=_file(path))
+
+
+def _file(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as stream:
+            yield from _blocks(stream)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    while block := stream.read(BLOCK_BYTES):
+        yield block
+
+
+def _lines(folder: Path) -> Iterator[bytes]:
+    """A line for each text. One that cannot be read has a null text and says why: its request fails there."""
+    for record in read_folder(folder):
+        line = {"id": record.name, **(record.value or {"text": None, "unreadable": record.error})}
+        yield dump(line).encode() + b"\n"

@@ -1,0 +1,1 @@
+"""The loop that carries decisions out, and the processes around it."""

@@ -1,0 +1,1 @@
+"""The backlogs of the demo."""

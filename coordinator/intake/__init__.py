@@ -1,0 +1,1 @@
+"""Inputs become requests and rows: read, checked, put into prompts, tokenised."""

@@ -1,0 +1,105 @@
+"""JSON lines: bytes are split at newlines only and decoded strictly; a bad line is a record with an error.
+
+A file that is one JSON value over all its lines, or one list on its only line, is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any, NoReturn
+
+from coordinator.intake.formats import Record, not_utf8
+from coordinator.records import Source
+from fleet.errors import UsageError
+
+#: A longer line is refused unread, so that one line cannot take all memory.
+MAX_LINE_BYTES = 256 << 20
+#: Deeper values are refused: Python's own JSON gives up near 1,000, and not at the same depth everywhere.
+MAX_DEPTH = 100
+_TOO_DEEP = f"JSON nested too deeply, expected at most {MAX_DEPTH} lists and objects inside each other"
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_jsonl(stream: IO[bytes], name: str) -> Iterator[Record]:
+    """A record for each line that is not blank; `name` stands for the stream in errors. UsageError when all of it is
+    one JSON value."""
+    number = count = 0
+    one_list = False
+    while line := stream.readline(MAX_LINE_BYTES):
+        number += 1
+        source = Source(file=name, line=number)
+        if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            _skip_line(stream)
+            yield Record(source=source, error=f"a line of over {MAX_LINE_BYTES >> 20} MB, expected a request")
+            continue
+        if number == 1:
+            line = line.removeprefix(_BOM)
+        if line and not line.isspace():
+            record = _decode(line, source)
+            count += 1
+            if count == 1:
+                _check_start(line, record, name)
+                one_list = isinstance(record.value, list)
+            yield record
+    if one_list and count == 1:
+        raise _one_value("array", "jq -c '.[]'", name)
+
+
+def _check_start(line: bytes, record: Record, name: str) -> None:
+    """Raises UsageError when the first line only begins a JSON value that goes on below."""
+    text = line.strip()
+    if text == b"[" or (record.error is not None and text.startswith(b"[") and text[1:].lstrip().startswith(b"{")):
+        raise _one_value("array", "jq -c '.[]'", name)
+    if text == b"{":
+        raise _one_value("object over several lines", "jq -c .", name)
+
+
+def _one_value(what: str, command: str, name: str) -> UsageError:
+    return UsageError(f"{name} is one JSON {what}, expected a JSON object a line: {command} makes them")
+
+
+def _skip_line(stream: IO[bytes]) -> None:
+    while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+        pass
+
+
+def _decode(line: bytes, source: Source) -> Record:
+    try:
+        value = _DECODER.decode(line.rstrip(b"\r\n").decode())
+        if b"\\ud" in line or b"\\uD" in line:  # the only way in for half a surrogate pair, which no tokenizer takes
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        return Record(source=source, error=not_utf8(error))
+    except UnicodeEncodeError:
+        return Record(source=source, error="not Unicode text: found half of a surrogate pair (\\ud800 to \\udfff)")
+    except json.JSONDecodeError as error:
+        return Record(source=source, error=f"not JSON: {error.msg} at column {error.colno}")
+    except ValueError as error:
+        return Record(source=source, error=f"not JSON: {error}")
+    except RecursionError:
+        return Record(source=source, error=_TOO_DEEP)
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _deeper(value, MAX_DEPTH):
+        return Record(source=source, error=_TOO_DEEP)
+    return Record(source=source, value=value)
+
+
+def _deeper(value: Any, depth: int) -> bool:
+    """Whether lists and objects lie more than `depth` deep in `value`, itself included."""
+    level = [value]
+    for _ in range(depth + 1):
+        items = [item for box in level for item in (box.values() if isinstance(box, dict) else box)]
+        level = [item for item in items if isinstance(item, dict | list)]
+    return bool(level)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"found {constant}, expected a number")
+
+
+_DECODER: json.JSONDecoder = json.JSONDecoder(parse_constant=_refuse)
+
+
+def dump(value: Any) -> str:
+    """Compact JSON; ValueError for a number that JSON cannot say."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,1 @@
+"""How Macs find the fleet, prove themselves and are let in."""

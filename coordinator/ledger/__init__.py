@@ -1,0 +1,1 @@
+"""The record: one SQLite file, and who may write it."""

@@ -1,0 +1,1 @@
+"""Answers out of the ledger, in every form they are written in."""

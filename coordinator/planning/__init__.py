@@ -1,0 +1,1 @@
+"""How long a backlog will take, and what it costs."""

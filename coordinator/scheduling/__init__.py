@@ -1,0 +1,1 @@
+"""Which worker gets which rows. Pure: no clock, socket or random."""
