@@ -142,8 +142,7 @@ class Ledger:
             self._store.run("UPDATE job SET state = ?, problem = ? WHERE id = ?", (state.value, problem, job))
 
     def clean(self, jobs: Sequence[int]) -> Cleaned:
-        """Forgets these jobs, and the rows and results that no other job refers to or may need; then gives the disk
-        back."""
+        """Forgets these jobs, with the rows and results that no other job may need; then gives the disk back."""
         before = self._store.size_bytes()
         with self._writing():
             cleaned = ledger_jobs.forget_jobs(self._store, jobs)
