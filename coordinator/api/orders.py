@@ -17,6 +17,7 @@ from coordinator.intake.checks import check_options
 from coordinator.intake.prompts import PLACEHOLDER
 from coordinator.intake.requests import CHAT_URL, COMPLETIONS_URL, EMBEDDINGS_URL
 from coordinator.outputs.preflight import check_space
+from coordinator.outputs.results import check_kind
 from fleet.config import StateDir
 from fleet.errors import UsageError
 from fleet.job import Task
@@ -123,6 +124,7 @@ def _form(wanted: Wanted, model: str | None) -> JobForm:
         # never the name of a file of ours
         raise wrong("metadata.fleet_prompt_template", f"found no {PLACEHOLDER}, expected the template itself")
     _of_metadata(lambda: check_options(options, _ANY_CONTEXT))
+    _of_metadata(lambda: check_kind(f"an output in .{form.form}", options.task))
     return form
 
 

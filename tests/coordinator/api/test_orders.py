@@ -25,6 +25,7 @@ from tests.api_fleet import ApiFleet
         ({"metadata": {"fleet_task": "translate"}}, "expected generate"),
         ({"metadata": {"fleet_model": "/no/such/folder"}}, "there is no model folder /no/such/folder"),
         ({"metadata": {"fleet_prompt_template": "/etc/passwd"}}, "expected the template itself"),
+        ({"metadata": {"fleet_form": "npy"}}, "a .npy file holds vectors"),
         ({"metadata": {"fleet_task": "classify"}}, "classify needs labels"),
         ({"metadata": {"note": "x" * 513}}, "expected at most 512"),
         ({"metadata": {"fleet_more_inputs": "file-gone"}}, "there is no file file-gone"),
