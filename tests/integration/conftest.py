@@ -31,7 +31,7 @@ def start(state, coordinator):
     workers = []
 
     def begin(**environment):
-        workers.append(Worker(state, coordinator.broker.broker.url, **environment))
+        workers.append(Worker(state, coordinator.broker.url, **environment))
         return workers[-1]
 
     yield begin

@@ -97,7 +97,16 @@ class Terminal:
         env = {**fleet.env, "TERM": "xterm-256color"}
         for name in ("COLUMNS", "LINES", "NO_COLOR"):
             env.pop(name, None)
-        self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdin=far, stdout=far, stderr=far)
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=env,
+            stdin=far,
+            stdout=far,
+            stderr=far,
+            # what a shell started in the background may ignore
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
         os.close(far)
         self.seen = ""
 

@@ -30,14 +30,14 @@ class Resting(Worker):
 
 @pytest.fixture
 def worker(state, coordinator):
-    worker = Resting(state, coordinator.broker.broker.url)
+    worker = Resting(state, coordinator.broker.url)
     yield worker
     worker.end()
     print(worker.log())
 
 
 def test_a_paused_worker_ends_its_batch_gives_back_the_rest_frees_memory_and_works_on_after(state, coordinator, worker):
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(10), tokens=40))
+    coordinator.dispatch.send(WORKER, shard(1, range(10), tokens=40))
     until(lambda: (beat := coordinator.beat()) and len(beat.running) == 4)
     engine = worker.engine()
     (state.root / "paused").touch()
@@ -50,9 +50,9 @@ def test_a_paused_worker_ends_its_batch_gives_back_the_rest_frees_memory_and_wor
     until(lambda: coordinator.has(set(range(10)) - set(returned.rows)))
     assert not coordinator.texts.keys() & set(returned.rows), "each row is either done or given back"
     until(lambda: engine not in worker.engine_pids())
-    coordinator.broker.dispatch.send(WORKER, shard(2, [20]))
+    coordinator.dispatch.send(WORKER, shard(2, [20]))
     until(lambda: coordinator.beat().shards == ())
-    assert coordinator.broker.dispatch.queued(WORKER) == {keys.shard(WORKER, 2)}, "a paused worker takes nothing"
+    assert coordinator.dispatch.queued(WORKER) == {keys.shard(WORKER, 2)}, "a paused worker takes nothing"
     (state.root / "paused").unlink()
     until(lambda: coordinator.has([20]))
     assert coordinator.texts[20] == answer(key_of(20))

@@ -18,8 +18,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_large_backlog_has_its_knee_measured_and_the_next_run_starts_there(tmp_path: Path, model: Path) -> None:
     fleet = Fleet(tmp_path)
-    backlog = write_prompts(tmp_path / "in.jsonl", [f"the house met and heard number {n}" for n in range(1500)])
-    command = ["run", "generate", backlog, "-m", model, "-o", fleet.out, "--max-tokens", "40"]
+    backlog = write_prompts(tmp_path / "in.jsonl", [f"the house met and heard number {n}" for n in range(2500)])
+    # short answers: also on a busy machine a first window of them is long enough a queue to be worth a measurement
+    command = ["run", "generate", backlog, "-m", model, "-o", fleet.out, "--max-tokens", "10"]
     told = fleet.run(*command)
     told.expect(0)
     assert all(line["error"] is None for line in read_lines(fleet.out))

@@ -16,7 +16,7 @@ from tests.worker_process import WORKER, gone, key_of, shard, until
 
 def test_kill_9_of_the_engine_gives_back_its_batch_and_the_rest_goes_on(coordinator, start):
     worker = start(FAKE_STEP_S="0.05")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(16), tokens=80))
+    coordinator.dispatch.send(WORKER, shard(1, range(16), tokens=80))
     until(lambda: coordinator.beat() and len(coordinator.beat().running) == 8)
     first = worker.engine()
     os.kill(first, signal.SIGKILL)
@@ -33,11 +33,11 @@ def test_kill_9_of_the_engine_gives_back_its_batch_and_the_rest_goes_on(coordina
 
 def test_a_row_that_aborts_the_engine_is_reported_as_a_suspect(coordinator, start):
     start(FAKE_CRASH_KEYS=key_of(3).hex())
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(4)))
+    coordinator.dispatch.send(WORKER, shard(1, range(4)))
     until(lambda: coordinator.take().crashes)
     assert 3 in coordinator.crashes[0].rows
     assert coordinator.crashes[0].reason == "signal 6 (aborted)"
-    coordinator.broker.dispatch.send(WORKER, shard(2, [3], exclusive=True, cap=1))
+    coordinator.dispatch.send(WORKER, shard(2, [3], exclusive=True, cap=1))
     until(lambda: len(coordinator.take().crashes) == 2)
     assert coordinator.crashes[1].rows == (3,)
     assert coordinator.crashes[1].latest == (3,)
@@ -47,17 +47,17 @@ def test_a_row_that_aborts_the_engine_is_reported_as_a_suspect(coordinator, star
 def test_a_killed_broker_costs_no_row_and_no_engine(coordinator, start):
     worker = start(FAKE_STEP_S="0.02")
     for number in range(8):
-        coordinator.broker.dispatch.send(WORKER, shard(number, range(number * 8, number * 8 + 8), tokens=20))
+        coordinator.dispatch.send(WORKER, shard(number, range(number * 8, number * 8 + 8), tokens=20))
     until(lambda: coordinator.has(range(8)))
     engine, process = worker.engine(), worker.process.pid
-    os.kill(coordinator.broker.broker.pid, signal.SIGKILL)
-    until(lambda: not coordinator.broker.broker.alive())
+    os.kill(coordinator.broker.pid, signal.SIGKILL)
+    until(lambda: not coordinator.broker.alive())
     time.sleep(1.0)
-    coordinator.broker.broker.restart()
+    coordinator.broker.restart()
     began = time.monotonic()
     beat = until(coordinator.beat)
     assert time.monotonic() - began < 4
-    assert beat.epoch == coordinator.broker.broker.epoch
+    assert beat.epoch == coordinator.broker.epoch
     held = {int(name.rpartition("-")[2]) for name in beat.shards}
     assert held, "what it holds it still holds"
     # The coordinator sends again what is neither queued nor held nor told.
@@ -65,7 +65,7 @@ def test_a_killed_broker_costs_no_row_and_no_engine(coordinator, start):
     for number in set(range(8)) - held:
         rows = [i for i in range(number * 8, number * 8 + 8) if i not in coordinator.texts]
         if rows:
-            coordinator.broker.dispatch.send(WORKER, shard(100 + number, rows, tokens=20))
+            coordinator.dispatch.send(WORKER, shard(100 + number, rows, tokens=20))
     until(lambda: coordinator.has(range(64)))
     assert worker.engine() == engine
     assert worker.process.pid == process
@@ -75,19 +75,19 @@ def test_a_killed_broker_costs_no_row_and_no_engine(coordinator, start):
 
 def test_results_of_a_time_without_broker_arrive_afterwards(coordinator, start):
     start(FAKE_STEP_S="0.02")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(8), tokens=200))
+    coordinator.dispatch.send(WORKER, shard(1, range(8), tokens=200))
     until(lambda: coordinator.beat() and coordinator.beat().running)
-    os.kill(coordinator.broker.broker.pid, signal.SIGKILL)
+    os.kill(coordinator.broker.pid, signal.SIGKILL)
     time.sleep(2.0)
     with pytest.raises(BrokerError):
-        coordinator.broker.dispatch.queued(WORKER)
-    coordinator.broker.broker.restart()
+        coordinator.dispatch.queued(WORKER)
+    coordinator.broker.restart()
     until(lambda: coordinator.has(range(8)))
 
 
 def test_kill_9_of_the_supervisor_takes_the_engine_along(coordinator, start):
     worker = start(FAKE_STEP_S="0.05")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(8), tokens=1000))
+    coordinator.dispatch.send(WORKER, shard(1, range(8), tokens=1000))
     engine = worker.engine()
     worker.process.kill()
     until(lambda: gone(engine), 5)
@@ -95,7 +95,7 @@ def test_kill_9_of_the_supervisor_takes_the_engine_along(coordinator, start):
 
 def test_the_end_of_the_parent_is_the_end_of_all(coordinator, start):
     worker = start(FAKE_STEP_S="0.05")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(8), tokens=1000))
+    coordinator.dispatch.send(WORKER, shard(1, range(8), tokens=1000))
     engine = worker.engine()
     worker.process.stdin.close()
     until(lambda: gone(engine) and worker.process.poll() is not None, 5)
@@ -103,7 +103,7 @@ def test_the_end_of_the_parent_is_the_end_of_all(coordinator, start):
 
 def test_a_model_that_is_refused_comes_back_with_the_reason(coordinator, start):
     start(FAKE_REFUSE="its hash is another")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(4)))
+    coordinator.dispatch.send(WORKER, shard(1, range(4)))
     until(lambda: coordinator.take().returned)
     assert [(each.rows, each.reason) for each in coordinator.returned] == [((0, 1, 2, 3), "its hash is another")]
     until(lambda: coordinator.beat().shards == ())
@@ -112,7 +112,7 @@ def test_a_model_that_is_refused_comes_back_with_the_reason(coordinator, start):
 def test_an_engine_that_fails_to_load_twice_is_started_again(coordinator, start, tmp_path):
     (tmp_path / "left").write_text("2")
     start(FAKE_FAIL_LOADS=str(tmp_path / "left"))
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(4)))
+    coordinator.dispatch.send(WORKER, shard(1, range(4)))
     until(lambda: coordinator.has(range(4)))
     assert coordinator.returned == []
 
@@ -120,7 +120,7 @@ def test_an_engine_that_fails_to_load_twice_is_started_again(coordinator, start,
 def test_an_engine_that_never_loads_gives_everything_back(coordinator, start, tmp_path):
     (tmp_path / "left").write_text("1000")
     start(FAKE_FAIL_LOADS=str(tmp_path / "left"))
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(4)))
+    coordinator.dispatch.send(WORKER, shard(1, range(4)))
     until(lambda: coordinator.take().returned)
     assert set(coordinator.returned[0].rows) == set(range(4))
     assert "exit status 3" in coordinator.returned[0].reason
@@ -129,7 +129,7 @@ def test_an_engine_that_never_loads_gives_everything_back(coordinator, start, tm
 def test_a_payload_that_is_no_shard_fails_its_job_and_harms_nothing(coordinator, start):
 
     worker = start()
-    with connect(coordinator.broker.broker.url) as client:
+    with connect(coordinator.broker.url) as client:
         queue = Queue(WORKER, connection=client, serializer=RqSerializer)
         queue.enqueue_call("os.system", args=("secret words",), job_id="bad-1", description="x", retry=None)
         queue.enqueue_call(keys.SHARD_FUNCTION, args=(b"secret words",), job_id="bad-2", description="x")
@@ -138,10 +138,10 @@ def test_a_payload_that_is_no_shard_fails_its_job_and_harms_nothing(coordinator,
         client.hset(broken.key, "data", b"\xc1 not msgpack")
         unreadable = queue.enqueue_call(keys.SHARD_FUNCTION, args=(b"x",), job_id="bad-5", description="x")
         client.hset(unreadable.key, "created_at", "never")
-        coordinator.broker.dispatch.send(WORKER, shard(1, range(4)))
+        coordinator.dispatch.send(WORKER, shard(1, range(4)))
         until(lambda: coordinator.has(range(4)))
         assert client.zcard(f"rq:failed:{WORKER}") == 4
-        until(lambda: coordinator.broker.dispatch.queued(WORKER) == set())
+        until(lambda: coordinator.dispatch.queued(WORKER) == set())
     assert worker.process.poll() is None
     assert "secret words" not in worker.log()
     assert worker.log().count("is refused") == 4

@@ -15,7 +15,7 @@ from tests.worker_process import WORKER, gone, key_of, shard, until
 def test_two_hundred_rows_in_many_shards_finish_and_the_batch_never_drains(coordinator, start, state):
     """Shards of 4 rows for a batch of 8: the next ones must be there before the batch has room."""
     for number in range(50):
-        coordinator.broker.dispatch.send(WORKER, shard(number, range(number * 4, number * 4 + 4), tokens=5))
+        coordinator.dispatch.send(WORKER, shard(number, range(number * 4, number * 4 + 4), tokens=5))
     start()
     until(lambda: coordinator.has(range(200)))
     assert coordinator.texts == {i: answer(key_of(i)) for i in range(200)}
@@ -25,7 +25,7 @@ def test_two_hundred_rows_in_many_shards_finish_and_the_batch_never_drains(coord
     assert len(computed) == len(set(computed)) == 200
     until(lambda: coordinator.beat().shards == ())
     assert coordinator.beat().state is WorkerState.IDLE
-    with connect(coordinator.broker.broker.url) as client:
+    with connect(coordinator.broker.url) as client:
         left = {key for key in client.scan_iter() if key.startswith((b"rq:job", b"rq:execution", b"rq:wip"))}
     assert left == set(), "finished shards leave nothing in RQ"
 
@@ -34,11 +34,11 @@ def test_a_shard_is_always_in_the_queue_or_in_the_lease(coordinator, start):
     start(FAKE_STEP_S="0.001")
     seen = []
     for number in range(40):
-        coordinator.broker.dispatch.send(WORKER, shard(number, [number], tokens=30))
+        coordinator.dispatch.send(WORKER, shard(number, [number], tokens=30))
         shard_id = keys.shard(WORKER, number)
         deadline = time.monotonic() + 0.1
         while time.monotonic() < deadline:
-            queued = coordinator.broker.dispatch.queued(WORKER)
+            queued = coordinator.dispatch.queued(WORKER)
             beat = coordinator.beat()
             if shard_id not in queued and (beat is None or shard_id not in beat.shards):
                 coordinator.take()
@@ -51,12 +51,12 @@ def test_a_shard_is_always_in_the_queue_or_in_the_lease(coordinator, start):
 @pytest.mark.parametrize("way", ["message", "signal"])
 def test_a_stop_finishes_the_batch_and_returns_the_rest(coordinator, start, way):
     worker = start(FAKE_STEP_S="0.05")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(8), tokens=100))
-    coordinator.broker.dispatch.send(WORKER, shard(2, range(8, 12), tokens=20))
-    coordinator.broker.dispatch.send(WORKER, shard(3, range(12, 20), tokens=20))
+    coordinator.dispatch.send(WORKER, shard(1, range(8), tokens=100))
+    coordinator.dispatch.send(WORKER, shard(2, range(8, 12), tokens=20))
+    coordinator.dispatch.send(WORKER, shard(3, range(12, 20), tokens=20))
     until(lambda: coordinator.beat() and len(coordinator.beat().running) == 8 and len(coordinator.beat().shards) >= 2)
     if way == "message":
-        coordinator.broker.dispatch.control(WORKER, Stop())
+        coordinator.dispatch.control(WORKER, Stop())
     else:
         worker.process.terminate()
     until(lambda: coordinator.take() and worker.process.poll() is not None)
@@ -64,7 +64,7 @@ def test_a_stop_finishes_the_batch_and_returns_the_rest(coordinator, start, way)
     assert worker.process.returncode == 0
     assert coordinator.texts.keys() == set(range(8))
     returned = {row for message in coordinator.returned for row in message.rows}
-    queued = coordinator.broker.dispatch.queued(WORKER)
+    queued = coordinator.dispatch.queued(WORKER)
     left = set(range(8, 12)) | (set() if "mac-3" in queued else set(range(12, 20)))
     assert returned == left
     assert all(message.reason == "" for message in coordinator.returned)
@@ -74,7 +74,7 @@ def test_a_stop_finishes_the_batch_and_returns_the_rest(coordinator, start, way)
 
 def test_a_second_signal_ends_it_at_once(coordinator, start):
     worker = start(FAKE_STEP_S="0.05")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(8), tokens=10_000))
+    coordinator.dispatch.send(WORKER, shard(1, range(8), tokens=10_000))
     engine = worker.engine()
     worker.process.terminate()
     time.sleep(0.3)
@@ -86,29 +86,29 @@ def test_a_second_signal_ends_it_at_once(coordinator, start):
 
 def test_cancelled_rows_are_not_computed_and_their_shard_ends(coordinator, start):
     start(FAKE_STEP_S="0.05")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(12), tokens=400))
+    coordinator.dispatch.send(WORKER, shard(1, range(12), tokens=400))
     until(lambda: coordinator.beat() and coordinator.beat().running)
-    coordinator.broker.dispatch.control(WORKER, Cancel(rows=tuple(range(12))))
+    coordinator.dispatch.control(WORKER, Cancel(rows=tuple(range(12))))
     until(lambda: coordinator.beat().shards == (), 8)
     assert coordinator.take().texts == {}
 
 
 def test_a_purged_shard_is_dropped(coordinator, start):
     start(FAKE_STEP_S="0.05")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(8), tokens=10_000))
+    coordinator.dispatch.send(WORKER, shard(1, range(8), tokens=10_000))
     until(lambda: coordinator.beat() and coordinator.beat().running)
-    coordinator.broker.dispatch.purge(WORKER)
+    coordinator.dispatch.purge(WORKER)
     until(lambda: coordinator.beat() and coordinator.beat().shards == ())
-    coordinator.broker.dispatch.send(WORKER, shard(2, range(8), tokens=2))
+    coordinator.dispatch.send(WORKER, shard(2, range(8), tokens=2))
     until(lambda: coordinator.has(range(8)))
 
 
 def test_another_model_waits_for_its_turn_and_gets_an_engine_of_its_own(coordinator, start):
     worker = start(FAKE_STEP_S="0.02")
-    coordinator.broker.dispatch.send(WORKER, shard(1, range(8), tokens=20))
+    coordinator.dispatch.send(WORKER, shard(1, range(8), tokens=20))
     first = worker.engine()
-    coordinator.broker.dispatch.send(WORKER, shard(2, range(8, 12), model="other"))
-    coordinator.broker.dispatch.send(WORKER, shard(3, range(12, 16)))
+    coordinator.dispatch.send(WORKER, shard(2, range(8, 12), model="other"))
+    coordinator.dispatch.send(WORKER, shard(3, range(12, 16)))
     until(lambda: coordinator.has(range(16)))
     assert gone(first)
     assert coordinator.crashes == []
