@@ -38,6 +38,18 @@ def start(
     )
 
 
+def end(child: subprocess.Popen[bytes], within_s: float) -> None:
+    """Ends a child that `start` made, gently first, and waits until it is gone."""
+    child.terminate()
+    try:
+        child.wait(within_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    if child.stdin is not None:
+        child.stdin.close()
+
+
 def hold(fd: int = 0, last: Callable[[], object] | None = None) -> None:
     """Ends this process at once when `fd` reaches end of file, after a call of `last`, which must be quick."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from worker.embedding_batches import DTYPES, Batches
 from worker.embedding_model import LoadedEmbedder
 from worker.faults import Faults
 from worker.knee_store import KneeStore
-from worker.loop import PULSE_S, REPORT_S, Inbox, failed
+from worker.loop import PULSE_S, REPORT_S, Inbox, failed, waiting_in
 from worker.prefixes import unpack
 from worker.token_budget import SAMPLE_TOKENS, TokenBudget
 from worker.token_gauge import TokenGauge
@@ -95,13 +94,8 @@ class EmbeddingLoop:
 
     def _take(self, *, wait: bool) -> None:
         """Handles the messages that are there; with `wait`, until one comes or a pulse is due."""
-        try:
-            timeout = max(0.0, self._pulsed + PULSE_S - time.monotonic())
-            self._handle(self._inbox.get(wait, timeout if wait else None))
-            while True:
-                self._handle(self._inbox.get_nowait())
-        except queue.Empty:
-            return
+        for message in waiting_in(self._inbox, self._pulsed + PULSE_S if wait else None):
+            self._handle(message)
 
     def _handle(self, message: Message) -> None:
         if isinstance(message, Shard):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import queue
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import mlx.core as mx
@@ -92,13 +93,8 @@ class Loop:
 
     def _take(self, *, wait: bool) -> None:
         """Handles the messages that are there; with `wait`, until one comes or a pulse is due."""
-        try:
-            timeout = max(0.0, self._pulsed + PULSE_S - time.monotonic())
-            self._handle(self._inbox.get(wait, timeout if wait else None))
-            while True:
-                self._handle(self._inbox.get_nowait())
-        except queue.Empty:
-            return
+        for message in waiting_in(self._inbox, self._pulsed + PULSE_S if wait else None):
+            self._handle(message)
 
     def _handle(self, message: Message) -> None:
         if isinstance(message, Shard):
@@ -274,6 +270,14 @@ class Loop:
                 pace=self._caps.pace(self._bucket),
             )
         )
+
+
+def waiting_in(inbox: Inbox, until_s: float | None) -> Iterator[Message]:
+    """The messages that are there; with `until_s`, by `time.monotonic`, waits until then for the first."""
+    with suppress(queue.Empty):
+        yield inbox.get(until_s is not None, None if until_s is None else max(0.0, until_s - time.monotonic()))
+        while True:
+            yield inbox.get_nowait()
 
 
 def failed(id: int, prompt_tokens: int, reason: str) -> RowResult:

@@ -202,14 +202,7 @@ class Broker:
         child, self._child = self._child, None
         if child is None:
             return
-        child.terminate()
-        try:
-            child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        if child.stdin is not None:
-            child.stdin.close()
+        leash.end(child, STOP_S)
         # A leash that was itself killed leaves its server behind, without a parent but with a record.
         if self._server_pid is not None:
             self._processes.end(self._server_pid)

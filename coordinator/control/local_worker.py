@@ -73,21 +73,10 @@ class LocalWorker:
         """Ends it at once, and waits until it is gone."""
         if self._child is not None:
             self._child.kill()
-            self._close(self._child)
+            self.stop()
 
     def stop(self) -> None:
         """Ends it, gently first."""
-        if self._child is None:
-            return
-        self._child.terminate()
-        try:
-            self._child.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-        self._close(self._child)
-
-    def _close(self, child: subprocess.Popen[bytes]) -> None:
-        child.wait()
-        if child.stdin is not None:
-            child.stdin.close()
-        self._processes.end_role("engine")  # it has usually ended with its link
+        if self._child is not None:
+            leash.end(self._child, GRACE_S)
+            self._processes.end_role("engine")  # it has usually ended with its link

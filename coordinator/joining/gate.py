@@ -92,14 +92,7 @@ class Gate:
         child, self._child = self._child, None
         if child is None:
             return
-        child.terminate()
-        try:
-            child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        if child.stdin is not None:
-            child.stdin.close()
+        leash.end(child, STOP_S)
 
 
 def _listen(port: int, local: bool) -> list[socket.socket]:
