@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from fleet import pids
-from fleet.config import StateDir
 from tests.models import tiny_llama
 from tests.runner import Fleet
 from tests.yard import Yard
@@ -39,13 +38,14 @@ class MlxYard(Yard):
 
 
 @contextmanager
-def slowed(state: StateDir) -> Iterator[None]:
-    """The engine of this worker runs a third of the time."""
+def slowed(folder: Path) -> Iterator[None]:
+    """The engine of the worker of this folder runs a third of the time."""
     ended = threading.Event()
 
     def stop_and_go() -> None:
         while not ended.wait(ON_S):
-            engines = [process.pid for process in pids.read(state.pids) if process.role == "engine"]
+            started = [process for path in folder.glob("**/pids") for process in pids.read(path)]
+            engines = [process.pid for process in started if process.role == "engine"]
             for number, pause_s in ((signal.SIGSTOP, OFF_S), (signal.SIGCONT, 0.0)):
                 for pid in engines:
                     with suppress(ProcessLookupError):
@@ -63,8 +63,8 @@ def slowed(state: StateDir) -> Iterator[None]:
 
 def finished(yard: Yard, name: str) -> tuple[int, float]:
     """(rows its engine has finished, when it finished the last one)."""
-    log = StateDir(yard.folder / name).logs / "engine.keys"
-    return (len(log.read_text().split()), log.stat().st_mtime) if log.exists() else (0, 0.0)
+    (log,) = (yard.folder / name).glob("**/engine.keys")
+    return len(log.read_text().split()), log.stat().st_mtime
 
 
 def backlog(path: Path) -> Path:
@@ -82,7 +82,7 @@ def test_both_engines_are_busy_until_the_last_three_per_cent_of_the_time(tmp_pat
             yard.join(name)
         for name in ("fast", "slow"):
             yard.await_event(f"{name} is here", within_s=60)
-        with slowed(StateDir(yard.folder / "slow")):
+        with slowed(yard.folder / "slow"):
             args = ["submit", "generate", backlog(tmp_path / "in.jsonl"), "-m", model, "--json"]
             job = int(json.loads(yard.fleet.run(*args).expect(0).out)["id"])
             began = time.time()
