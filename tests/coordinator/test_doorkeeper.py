@@ -6,8 +6,7 @@ import secrets
 import pytest
 import redis
 
-from coordinator.broker.broker import Broker, connect
-from coordinator.control.processes import Processes
+from coordinator.broker.broker import connect
 from coordinator.joining.accounts import Accounts
 from coordinator.joining.doorkeeper import LOOK_S, Doorkeeper, free_name
 from coordinator.joining.users import Users
@@ -15,17 +14,14 @@ from fleet import __version__, codec, keys
 from fleet.config import StateDir
 from fleet.errors import BrokerError
 from fleet.messages import Host
+from tests.guarded_broker import GuardedBroker
 
 UUID, OTHER = "0123456789abcdef" * 2, "fedcba9876543210" * 2
 
 
-class Door:
+class Door(GuardedBroker):
     def __init__(self, state):
-        self.users = Users(Accounts(state))
-        self.broker = Broker(state, Processes(state), users=self.users)
-        self.broker.start()
-        self.client = connect(self.broker.url)
-        self.clients = []
+        super().__init__(state)
         self.now_s = 0.0
         self.keeper = Doorkeeper(self.client, self.users, coordinator="studio", api_port=7634, clock=lambda: self.now_s)
 
@@ -44,14 +40,8 @@ class Door:
         reply = self.client.get(keys.reply(request["id"]))
         return joined, json.loads(reply) if reply else None
 
-    def log_in(self, reply):
-        self.clients.append(connect(self.broker.url_of(f"{reply['user']}:{reply['password']}")))
-        return self.clients[-1]
-
-    def close(self):
-        for client in [self.client, *self.clients]:
-            client.close()
-        self.broker.stop()
+    def enter(self, reply):
+        return self.log_in(reply["user"], reply["password"])
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +70,7 @@ def test_who_asks_gets_a_user_that_works(door):
         "studio",
         7634,
     )
-    assert door.log_in(reply).ping()
+    assert door.enter(reply).ping()
 
 
 def test_a_request_is_answered_once_and_gone(door):
@@ -99,7 +89,7 @@ def test_joining_again_keeps_id_and_name_and_the_old_password_opens_nothing(door
     _, first = door.ask()
     (joined,), second = door.ask()
     assert (joined.name, second["user"]) == ("air", first["user"])
-    client = door.log_in(first)
+    client = door.enter(first)
     with pytest.raises(redis.AuthenticationError):
         client.ping()
 
@@ -164,7 +154,7 @@ def test_a_mac_that_claims_anothers_id_is_refused(door):
     joined, reply = door.ask(uuid=UUID[:12] + "0" * 20)
     assert joined == []
     assert "same id" in reply["refused"]
-    assert door.log_in(first).ping()  # its password is as it was
+    assert door.enter(first).ping()  # its password is as it was
 
 
 @pytest.mark.parametrize(
@@ -219,7 +209,7 @@ def test_a_memory_that_is_none_counts_as_unknown(door, value):
 
 def test_what_the_broker_refused_is_logged_a_little_later(door, caplog):
     _, reply = door.ask()
-    client = door.log_in(reply)
+    client = door.enter(reply)
     with pytest.raises(redis.exceptions.NoPermissionError):
         client.flushall()
     door.keeper.poll()

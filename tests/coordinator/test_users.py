@@ -10,29 +10,14 @@ from coordinator.joining.users import Users, join_rule, worker_rule
 from fleet import keys
 from fleet.config import StateDir
 from fleet.errors import BrokerError
+from tests.guarded_broker import GuardedBroker
 
 WID, OTHER = "0123456789ab", "ba9876543210"
 
 
-class House:
-    def __init__(self, state):
-        self.users = Users(Accounts(state))
-        self.broker = Broker(state, Processes(state), users=self.users)
-        self.broker.start()
-        self.client = connect(self.broker.url)
-        self.clients = []
-
-    def log_in(self, user, password):
-        self.clients.append(connect(self.broker.url_of(f"{user}:{password}")))
-        return self.clients[-1]
-
+class House(GuardedBroker):
     def admit(self, wid=WID):
         return self.log_in(wid, self.users.admit(self.client, wid, f"mac {wid}", "proof"))
-
-    def close(self):
-        for client in [self.client, *self.clients]:
-            client.close()
-        self.broker.stop()
 
 
 @pytest.fixture(scope="module")
