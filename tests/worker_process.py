@@ -93,7 +93,9 @@ class Worker:
             self.process = leash.start(command, log=out, env=env)
 
     def engine_pids(self):
-        listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+        # -ww: ps cuts each line at the width of a terminal, which an environment may state.
+        command = ["ps", "-ww", "-A", "-o", "pid=,ppid=,args="]
+        listing = subprocess.run(command, capture_output=True, text=True, check=True)
         rows = [line.split(None, 2) for line in listing.stdout.splitlines()]
         ours = [row for row in rows if len(row) == 3 and str(FAKE_ENGINE) in row[2] and "--fd" in row[2]]
         return [int(pid) for pid, parent, _ in ours if int(parent) == self.process.pid]
