@@ -91,6 +91,7 @@ class Speed:
 
     def __init__(self, decode_tps: float = 0.0, prefill_tps: float = 0.0) -> None:
         """What was measured in an earlier run, 0 where nothing was; it counts until there is better."""
+        #: what counts before the first full window: that, or the best that a part-filled batch has shown
         self._first = decode_tps or FIRST_DECODE_TPS, prefill_tps or FIRST_PREFILL_TPS
         self._fast = _Rates(FAST_S)
         self._slow = _Rates(SLOW_S)
@@ -133,8 +134,20 @@ class Speed:
         self._last, self._last_s, self._waited, self._steady = figures, now_s, waits, steady
         if full:
             self._learn(window)
-        elif not window.is_anew and window.decode_s > 0 and window.rows < PART_SHARE * window.cap:
-            self.solo_tps = max(self.solo_tps, window.steps / window.decode_s)
+        elif not window.is_anew:
+            self._learn_part(window)
+
+    def _learn_part(self, window: _Window) -> None:
+        """A full batch is at least as fast as this one. Taken for slower than that, a machine would be sent too little
+        to fill its batch, and never show what it can do."""
+        decode_tps, prefill_tps = self._first
+        if window.decode_s > 0:
+            decode_tps = max(decode_tps, window.output_tokens / window.decode_s)
+            if window.rows < PART_SHARE * window.cap:
+                self.solo_tps = max(self.solo_tps, window.steps / window.decode_s)
+        if window.prefill_s > 0:
+            prefill_tps = max(prefill_tps, window.prompt_tokens / window.prefill_s)
+        self._first = decode_tps, prefill_tps
 
     def _learn(self, window: _Window) -> None:
         self._fast.add(window)

@@ -33,6 +33,15 @@ def test_the_last_rows_of_a_draining_batch_teach_no_speed_but_that_of_a_row_alon
     assert engine.speed.solo_tps == pytest.approx(40, rel=0.05)
 
 
+def test_a_batch_that_is_never_full_shows_at_least_how_fast_it_is() -> None:
+    """A machine 40 times as fast as was taken for granted was sent a batch for 20 s, which it had done in one: its
+    batch was never full, and so it was sent as little to the end."""
+    speed = SteadyEngine().work(12, tps=8000, rows=CAP // 2).speed
+    assert speed.reports == 0
+    assert speed.decode_tps == pytest.approx(4000, rel=0.05)
+    assert speed.prefill_tps == pytest.approx(80_000, rel=0.05)
+
+
 def test_measuring_the_knee_is_no_slowness() -> None:
     engine = SteadyEngine().work(60)
     before = engine.speed.decode_tps
