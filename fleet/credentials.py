@@ -12,6 +12,9 @@ from fleet.config import StateDir
 from fleet.errors import FleetError, StorageError
 from fleet.token import Token
 
+#: Code of the API's answer to the key of a Mac that was kicked.
+REMOVED = "removed"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
@@ -37,6 +40,11 @@ class Credentials:
     def parsed(self) -> Token:
         """The token; UsageError when the file was spoilt."""
         return token.parse(self.token)[0]
+
+    @property
+    def key(self) -> str:
+        """Opens the API: this Mac's own key, which ends when it is kicked; before it joined the token's."""
+        return own_key(self.user, self.password) if self.user else self.parsed.key
 
     @property
     def places(self) -> list[Address]:
@@ -69,6 +77,11 @@ class Credentials:
         except FileNotFoundError:
             return False
         return True
+
+
+def own_key(user: str, password: str) -> str:
+    """The API's key of one worker."""
+    return f"{user}.{password}"
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from coordinator.api.server import ApiServer
 from coordinator.broker.dispatch import QueueLine
 from coordinator.control.front_desk import FrontDesk, Order
 from coordinator.intake.intake import Intake
+from coordinator.joining.accounts import Accounts
 from coordinator.joining.certificate import Certificate
 from coordinator.ledger.ledger import Ledger
 from coordinator.outputs.results import write_results
@@ -133,6 +134,7 @@ class ApiFleet:
         self.state = StateDir(folder / "coordinator")
         self.state.make()
         self.certificate = Certificate.of(self.state)
+        self.accounts = Accounts(self.state)
         self.desk = FrontDesk()
         self.model = model
         self._tls = tls
@@ -143,7 +145,7 @@ class ApiFleet:
     def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(20)
-        app = build_app(self.desk, self.state, self.service.key.key)
+        app = build_app(self.desk, self.state, self.service.key.key, self.accounts.get)
         self.server = ApiServer(app, port=0, certificate=self.certificate if self._tls else None)
         self.server.start()
         return self

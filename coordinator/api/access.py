@@ -1,30 +1,53 @@
-"""Lets in only who says the fleet's key, whatever they ask for."""
+"""Lets in only who says the token's key or that of a worker, whatever they ask for."""
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coordinator.api.replies import ApiError, refusal
+from coordinator.joining.accounts import Account, hashed
+from fleet.credentials import REMOVED
 
 _SCHEME = "bearer"
+_UNKNOWN = ApiError(
+    401,
+    "no key or a wrong one: send the fleet's key as a bearer token, `fleet token --json` tells it",
+    code="invalid_api_key",
+)
+_REMOVED = ApiError(
+    401,
+    "this Mac was removed from the fleet (`fleet kick`) and may ask nothing of it: `fleet token --rotate` on the "
+    "coordinator makes a new token, and `fleet join` with that lets it in again",
+    code=REMOVED,
+)
 
 
 class Access:
-    """The key that is valid now; a new token brings a new one."""
+    """The keys that are valid now: the token's, which is another after a rotation, and one of each worker."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, account: Callable[[str], Account | None]) -> None:
+        """`account` finds a worker by its id, also one that was removed; it is called from several threads."""
         if not key:
             raise ValueError("an empty key would let everybody in")
         self.key = key
+        self._account = account
 
-    def granted(self, authorization: str | None) -> bool:
-        """Whether the header carries the key; takes the same time whatever it carries."""
+    def refusal(self, authorization: str | None) -> ApiError | None:
+        """Why the header opens nothing, None when it does; takes the same time whatever secret it carries."""
         scheme, _, said = (authorization or "").partition(" ")
-        same = hmac.compare_digest(said.strip().encode("utf-8", "replace"), self.key.encode())
-        return same and scheme.lower() == _SCHEME
+        if scheme.lower() != _SCHEME:
+            return _UNKNOWN
+        if hmac.compare_digest(said.strip().encode("utf-8", "replace"), self.key.encode()):
+            return None
+        wid, _, password = said.strip().partition(".")  # see `fleet.credentials.own_key`
+        account = self._account(wid)
+        if account is None or not hmac.compare_digest(hashed(password), account.password):
+            return _UNKNOWN
+        return _REMOVED if account.kicked else None
 
 
 class Door:
@@ -36,8 +59,6 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or answers 401."""
-        if scope["type"] != "http" or self._access.granted(Headers(scope=scope).get("authorization")):
-            await self._app(scope, receive, send)
-            return
-        message = "no key or a wrong one: send the fleet's key as a bearer token, `fleet token --json` tells it"
-        await refusal(ApiError(401, message, code="invalid_api_key"))(scope, receive, send)
+        http = scope["type"] == "http"
+        refused = self._access.refusal(Headers(scope=scope).get("authorization")) if http else None
+        await (self._app if refused is None else refusal(refused))(scope, receive, send)

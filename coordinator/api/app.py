@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -16,14 +17,17 @@ from coordinator.api.replies import HANDLERS
 from coordinator.api.uploads import Uploads
 from coordinator.control.front_desk import FrontDesk
 from coordinator.control.jobs_seen import JobsSeen
+from coordinator.joining.accounts import Account
 from coordinator.outputs.bundle import DRAFTS
 from fleet.config import StateDir
 
 
-def build_app(desk: FrontDesk, state: StateDir, key: str) -> Starlette:
+def build_app(
+    desk: FrontDesk, state: StateDir, key: str, account: Callable[[str], Account | None] = lambda _: None
+) -> Starlette:
     """The API of the coordinator behind `desk`, whose record is in `state`; `key` opens it until the token is
-    rotated."""
-    access = Access(key)
+    rotated, and so does that of each worker whose `account` is found."""
+    access = Access(key, account)
     uploads, batches, jobs = Uploads(state), Batches(state), JobsSeen(desk, state)
     uploads.clear_broken()
     for folder in state.root.glob(f"{DRAFTS}*/"):  # being sent when a kill -9 came

@@ -14,6 +14,7 @@ import httpx
 from coordinator.client.parcels import Parcel
 from coordinator.client.whereabouts import WAYS, Place
 from fleet import pin
+from fleet.credentials import REMOVED
 from fleet.errors import AuthError, FleetError, NoCoordinatorError, StorageError, UsageError
 from fleet.token import WHERE
 
@@ -23,6 +24,10 @@ CONNECT_S = 5.0
 #: Answers are written whole before the first byte is sent; those of a large job take minutes.
 ANSWERS_S = 1800.0
 _STORAGE = frozenset({413, 507})
+_OLD_KEY = (
+    "the coordinator does not accept this Mac's key or token any more: `fleet join` again, or take the present token; "
+    f"{WHERE}"
+)
 
 
 class FleetClient:
@@ -46,7 +51,7 @@ class FleetClient:
         Raises AuthError where only others answer, NoCoordinatorError where nobody does.
         """
         if place.plain:
-            return cls(f"http://{place.addresses[0]}", place.token.key)
+            return cls(f"http://{place.addresses[0]}", place.key)
         said: list[str] = []
         impostors = 0
         for address in place.addresses:
@@ -57,7 +62,7 @@ class FleetClient:
             except pin.UnreachableError as error:
                 said.append(str(error))
             else:
-                return cls(f"https://{address}", place.token.key, certificate)
+                return cls(f"https://{address}", place.key, certificate)
         if impostors:
             raise AuthError(f"{'; '.join(said)}: nothing was sent there; is the token of this fleet? {WHERE}")
         why = f"the fleet is not to be reached ({'; '.join(said)}): is `fleet up` running there?"
@@ -151,11 +156,12 @@ def _value(reply: httpx.Response) -> Any:
         except ValueError as error:
             raise FleetError("the coordinator's answer is not JSON: is that an mlx-fleet?") from error
     try:
-        message = str(reply.json()["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        message = f"the coordinator answers {reply.status_code} and no reason"
+        told = reply.json()["error"]
+        message, code = str(told["message"]), told.get("code")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        message, code = f"the coordinator answers {reply.status_code} and no reason", None
     if reply.status_code == 401:
-        raise AuthError(f"the coordinator does not accept the token's key any more: take the present one; {WHERE}")
+        raise AuthError(message if code == REMOVED else _OLD_KEY)
     if reply.status_code in _STORAGE:
         raise StorageError(message)
     raise UsageError(message) if reply.status_code < 500 else FleetError(message)

@@ -31,10 +31,17 @@ class Place:
     #: hosts and the API's port there, the most promising first
     addresses: tuple[Address, ...]
     token: Token = field(repr=False)
+    #: what opens the API, empty for the key in the token
+    own_key: str = field(default="", repr=False)
     #: plain HTTP, on this very machine
     plain: bool = False
     #: what else to do when it is not to be reached
     hint: str = ""
+
+    @property
+    def key(self) -> str:
+        """What opens the API."""
+        return self.own_key or self.token.key
 
 
 def add_place_flags(parser: argparse.ArgumentParser, *, record: bool = False) -> None:
@@ -65,7 +72,10 @@ def find_place(args: argparse.Namespace, environment: Mapping[str, str] = os.env
     if named:
         place = Address.parse(named)
     if place is not None:
-        token = token or _known_token(running, kept)
+        if token is None and kept is not None:
+            return Place(addresses=(_api(place, kept),), token=kept.parsed, own_key=kept.key)
+        if token is None and running is not None:
+            token = tokens.parse(running.token)[0]
         if token is None:
             raise AuthError(f"no token of the fleet at {place} is known: set {TOKEN}; {WHERE}")
         return Place(addresses=(_api(place, kept),), token=token)
@@ -74,7 +84,7 @@ def find_place(args: argparse.Namespace, environment: Mapping[str, str] = os.env
         return Place(addresses=(here,), token=tokens.parse(running.token)[0], plain=True)
     if kept is not None:
         found = tuple(Address(place.host, kept.api_port) for place in kept.places)
-        return Place(addresses=found, token=token or kept.parsed)
+        return Place(addresses=found, token=token or kept.parsed, own_key="" if token else kept.key)
     if token is not None:
         raise NoCoordinatorError(f"{TOKEN} has no address behind it: write it as TOKEN@HOST:PORT, or set {COORDINATOR}")
     return None
@@ -92,12 +102,6 @@ def place_or_record(args: argparse.Namespace) -> Place | None:
     """The fleet to ask, None for the record of this Mac: asked for with --local, or there is no fleet."""
     found = None if args.local else find_place(args)
     return found and replace(found, hint=", or see this Mac's own record with --local")
-
-
-def _known_token(running: Running | None, kept: Credentials | None) -> Token | None:
-    if kept is not None:
-        return kept.parsed
-    return tokens.parse(running.token)[0] if running is not None else None
 
 
 def _api(gate: Address, kept: Credentials | None) -> Address:

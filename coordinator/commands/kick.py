@@ -2,18 +2,24 @@
 
 fleet kick air
 
-It may have kept the token, which opens the API and lets in whoever says to be another Mac: `fleet token --rotate` ends
-that too.
+Its own key of the API ends with that. Who copied the token from it can still use that, also to join as another Mac:
+`fleet token --rotate` ends it, and leaves the other Macs as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from urllib.parse import quote
 
 from coordinator.client.whereabouts import add_place_flags, the_place
 from fleet.errors import Exit
+
+_STILL = (
+    "its owner may have copied the token, which still opens the API and lets another Mac in: "
+    "`fleet token --rotate` makes a new one"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,5 +35,9 @@ def main(args: argparse.Namespace) -> int:
 
     with FleetClient.reach(the_place(args)) as client:
         answer = client.post(f"/fleet/workers/{quote(args.name, safe='')}/kick")
-    print(json.dumps(answer) if args.json else f"{answer['kicked']} is out of the fleet; its rows run elsewhere")
+    if args.json:
+        print(json.dumps(answer))
+    else:
+        print(f"{answer['kicked']} is out of the fleet; its rows run elsewhere")
+        print(f"fleet: {_STILL}", file=sys.stderr)
     return int(Exit.OK)

@@ -39,5 +39,5 @@ def main(args: argparse.Namespace) -> int:
         return int(Exit.OK)
     print(text)
     if args.rotate:
-        print("fleet: Macs that have joined go on working; commands on them need the new token", file=sys.stderr)
+        print("fleet: Macs that have joined stay, with their commands; all others need the new token", file=sys.stderr)
     return int(Exit.OK)

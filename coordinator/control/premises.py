@@ -119,7 +119,7 @@ class Premises:
 
     def _open_api(self, stack: ExitStack) -> None:
         """One for other Macs over TLS, on the port beside the gate's, and a plain one for this Mac on the next."""
-        app = build_app(self.desk, self._state, self.users.accounts.secrets.key)
+        app = build_app(self.desk, self._state, self.users.accounts.secrets.key, self.users.accounts.get)
         hosts = LOOPBACK if self.options.local else EVERYWHERE
         outer = self._listen(lambda port: ApiServer(app, port=port, hosts=hosts, certificate=self.certificate), 1)
         inner = self._listen(lambda port: ApiServer(app, port=port), 2)

@@ -33,8 +33,8 @@ class Account:
     #: the worker's id, also its user of the broker
     wid: str
     name: str
-    #: sha256 of its password, hex. The password is random, so that its hash is as good a secret; a copy of the
-    #: file lets nobody in
+    #: sha256 of its password for the broker and the API, hex. The password is random, so that its hash is as good
+    #: a secret; a copy of the file lets nobody in
     password: str = field(repr=False)
     #: sha256 of what the Mac alone knows, hex: another that claims its id is refused
     proof: str = field(repr=False)
@@ -45,7 +45,7 @@ class Account:
 
 
 class Accounts:
-    """`secrets.json` and `workers.json` of a state folder. Owned by the coordinator's main thread."""
+    """`secrets.json` and `workers.json` of a state folder. Owned by the coordinator's main thread; others may `get`."""
 
     def __init__(self, state: StateDir) -> None:
         self._secrets_path = state.root / "secrets.json"

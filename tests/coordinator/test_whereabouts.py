@@ -38,13 +38,15 @@ def up(home: StateDir) -> None:
     Running.here(port=7634, plain_port=7635, token=OURS.format()).keep(home)
 
 
-def joined(home: StateDir) -> None:
+def joined(home: StateDir, *, user: str = "", password: str = "") -> None:
     Credentials(
         token=KEPT.format(),
         certificate="",
         addresses=("studio:7633", "10.0.0.5:7633"),
         api_port=7999,
         coordinator="studio",
+        user=user,
+        password=password,
     ).keep(home)
 
 
@@ -89,6 +91,18 @@ def test_an_address_alone_takes_the_token_that_this_mac_keeps(home: StateDir) ->
     found = find_place(flags(home, "--coordinator", "studio"), {})
     assert found is not None
     assert (found.addresses, found.token) == ((Address("studio", 7999),), KEPT)
+
+
+def test_a_mac_that_joined_asks_with_its_own_key_unless_it_is_given_a_token(home: StateDir) -> None:
+    joined(home, user="0123456789ab", password="sesame")
+    for said in ([], ["--coordinator", "studio"]):
+        found = find_place(flags(home, *said), {})
+        assert found is not None
+        assert found.key == "0123456789ab.sesame"
+        assert "sesame" not in repr(found)
+        found = find_place(flags(home, *said), {"FLEET_TOKEN": GIVEN.format()})
+        assert found is not None
+        assert found.key == GIVEN.key
 
 
 def test_a_token_alone_serves_the_fleet_that_was_joined(home: StateDir) -> None:

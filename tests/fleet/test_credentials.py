@@ -62,6 +62,11 @@ def test_fields_of_a_later_version_do_no_harm(state):
     assert Credentials.kept(state) == SOME
 
 
+def test_a_mac_that_joined_has_a_key_of_its_own():
+    assert SOME.key == "0123456789ab.secret"
+    assert replace(SOME, user="", password="").key == TOKEN.key
+
+
 def test_their_secrets_are_in_no_repr():
     assert SOME.token not in repr(SOME)
     assert "secret" not in repr(replace(SOME, coordinator="x"))

@@ -52,9 +52,13 @@ def test_a_host_with_the_token_alone_uses_the_fleet(fleet: HostFleet, network: N
     scoped = ("--coordinator", f"[{link_local(studio)}%eth0]:7633")
     jobs = fleet.run(laptop, "jobs", "--json", *scoped, **env)
     assert [job["state"] for job in json.loads(jobs.output)] == ["finished"]
+    at_air = fleet.run(air, "jobs", "--json")
+    assert [job["state"] for job in json.loads(at_air.output)] == ["finished"]
     kicked = fleet.run(laptop, "kick", "air", *scoped, **env)
-    assert kicked.output == "air is out of the fleet; its rows run elsewhere"
+    assert "air is out of the fleet; its rows run elsewhere" in kicked.output
     until(lambda: fleet.snapshot(studio)["macs"][0]["state"] == "kicked")
+    at_air = fleet.run(air, "jobs")
+    assert (at_air.ends(), "was removed from the fleet" in at_air.output) == (Exit.AUTH, True)
     nobody = fleet.run(laptop, "jobs", "--coordinator", laptop.address, **env)
     assert nobody.ends() == Exit.NO_COORDINATOR
     assert fleet.token.removeprefix("fl1-") not in "".join(command.output for command in (job, jobs, kicked, nobody))

@@ -6,6 +6,7 @@ import io
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from fleet.credentials import Credentials
 from tests.api_fleet import ApiFleet
 from tests.models import tiny_llama
 from tests.runner import read_lines, wait_until, write_prompts
+
+WID = "0123456789ab"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,7 @@ def fleet(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture
 def home(fleet: ApiFleet, tmp_path: Path) -> Path:
-    """The state folder of a Mac that has joined."""
+    """The state folder of a Mac that holds the token."""
     state = StateDir(tmp_path / "mac")
     Credentials(
         token=fleet.service.key.format(),
@@ -215,6 +218,50 @@ def test_a_worker_is_kicked_by_name(fleet: ApiFleet, home: Path, capsys: pytest.
     assert "there is no worker a/b" in capsys.readouterr().err
 
 
+@pytest.fixture
+def joined(fleet: ApiFleet, home: Path) -> Path:
+    """The state folder of a Mac that has joined: it has a key of its own."""
+    state = StateDir(home)
+    kept = Credentials.kept(state)
+    assert kept is not None
+    password = fleet.accounts.admit(WID, "air", "proof")
+    replace(kept, user=WID, password=password).keep(state)
+    return home
+
+
+def test_a_kicked_mac_can_ask_nothing_any_more_and_is_told_what_to_do(
+    fleet: ApiFleet, joined: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It kept the token, whose key was every Mac's."""
+    assert run(joined, "jobs") == 0
+    fleet.accounts.kick(WID)
+    for command in (["jobs"], ["cancel", "1"], ["results", "1"], ["token"], ["kick", "mini"]):
+        assert run(joined, *command) == 4
+        assert "this Mac was removed from the fleet" in (told := capsys.readouterr().err)
+        assert "`fleet token --rotate` on the coordinator" in told
+    assert fleet.service.kicked == []
+
+
+def test_commands_of_macs_that_joined_outlive_a_new_token(
+    joined: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(joined, "token") == 0
+    old = capsys.readouterr().out.strip().partition("@")[0]
+    assert run(joined, "token", "--rotate") == 0
+    assert "Macs that have joined stay" in capsys.readouterr().err
+    assert run(joined, "jobs") == 0
+    monkeypatch.setenv("FLEET_TOKEN", old)
+    assert run(joined, "jobs") == 4, "who says a token is asked for that"
+
+
+def test_kicking_says_when_a_new_token_is_needed(joined: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(joined, "kick", "mini") == 0
+    told = capsys.readouterr()
+    assert told.out == "mini is out of the fleet; its rows run elsewhere\n"
+    assert "may have copied the token" in told.err
+    assert "fleet token --rotate" in told.err
+
+
 def test_the_token_is_shown_and_rotated(
     fleet: ApiFleet, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +271,7 @@ def test_the_token_is_shown_and_rotated(
     new = json.loads(capsys.readouterr().out)
     assert new["key"] == fleet.service.key.key
     assert run(home, "token") == 4
-    assert "does not accept the token's key any more" in capsys.readouterr().err
+    assert "does not accept this Mac's key or token any more" in capsys.readouterr().err
     monkeypatch.setenv("FLEET_TOKEN", new["token"].partition("@")[0])
     assert run(home, "token") == 0
 
