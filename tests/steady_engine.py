@@ -14,6 +14,8 @@ class SteadyEngine:
     def __init__(self) -> None:
         self.speed = Speed()
         self.now_s = 0.0
+        #: how often each beat is looked at again before the next
+        self.read_again = 0
         self.counted = {"output_tokens": 0.0, "decode_s": 0.0, "steps": 0.0, "step_rows": 0.0, "step_cap": 0.0}
         self.counted |= {"prompt_tokens": 0.0, "prefill_s": 0.0}
 
@@ -37,4 +39,5 @@ class SteadyEngine:
 
     def beat(self, **state: bool) -> None:
         counts = {name: value if name.endswith("_s") else round(value) for name, value in self.counted.items()}
-        self.speed.report(Figures(**counts), self.now_s, **state)  # type: ignore[arg-type]
+        for again in range(1 + self.read_again):
+            self.speed.report(Figures(**counts), self.now_s + again, **state)  # type: ignore[arg-type]

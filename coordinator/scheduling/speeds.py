@@ -50,9 +50,9 @@ class _Window:
         return self.busy_s >= BUSY_SHARE * self.wall_s and (waited or self.rows >= FULL_SHARE * self.cap)
 
     @property
-    def stretch(self) -> float:
-        """Seconds of wall time for each at work: what an engine does between its steps is part of its speed."""
-        return max(self.wall_s / self.busy_s, 1.0) if self.steps else 1.0
+    def passed_s(self) -> float:
+        """Wall time that counts as work; an encoder's is what it says, as it works by fits and starts."""
+        return self.wall_s if self.steps else self.busy_s
 
 
 @dataclass(slots=True)
@@ -64,21 +64,29 @@ class _Rates:
     decode_s: float = 0.0
     prompt_tokens: float = 0.0
     prefill_s: float = 0.0
+    passed_s: float = 0.0
 
     def add(self, window: _Window) -> None:
-        keep, stretch = math.exp(-window.wall_s / self.constant_s), window.stretch
+        keep = math.exp(-window.wall_s / self.constant_s)
         self.output_tokens = self.output_tokens * keep + window.output_tokens
-        self.decode_s = self.decode_s * keep + window.decode_s * stretch
+        self.decode_s = self.decode_s * keep + window.decode_s
         self.prompt_tokens = self.prompt_tokens * keep + window.prompt_tokens
-        self.prefill_s = self.prefill_s * keep + window.prefill_s * stretch
+        self.prefill_s = self.prefill_s * keep + window.prefill_s
+        self.passed_s = self.passed_s * keep + window.passed_s
+
+    @property
+    def _stretch(self) -> float:
+        """Seconds of wall time for each at work: what an engine does between its steps is part of its speed. Of all
+        windows together: one alone is up to a second longer or shorter than what its counters are about."""
+        return max(self.passed_s / (self.decode_s + self.prefill_s), 1.0)
 
     @property
     def decode_tps(self) -> float:
-        return self.output_tokens / self.decode_s if self.output_tokens and self.decode_s else 0.0
+        return self.output_tokens / self.decode_s / self._stretch if self.output_tokens and self.decode_s else 0.0
 
     @property
     def prefill_tps(self) -> float:
-        return self.prompt_tokens / self.prefill_s if self.prompt_tokens and self.prefill_s else 0.0
+        return self.prompt_tokens / self.prefill_s / self._stretch if self.prompt_tokens and self.prefill_s else 0.0
 
     def seconds(self, output_tokens: float, prompt_tokens: float) -> float:
         """For this work, at these rates; what has no rate takes no time."""
@@ -129,6 +137,10 @@ class Speed:
     def report(self, figures: Figures, now_s: float, *, waits: bool = False, steady: bool = True) -> None:
         """Takes an engine's counters. `waits`: rows wait for a place, so the batch is as full as admission lets it
         be; `steady`: it does nothing but work."""
+        if figures == self._last and self._last_s is not None:
+            # a beat read twice, or one that came between two words of the engine: the window goes on
+            self._waited, self._steady = self._waited and waits, self._steady and steady
+            return
         window = _Window(self._last, figures, 0.0 if self._last_s is None else now_s - self._last_s)
         full = steady and self._steady and window.is_full(waited=waits and self._waited)
         self._last, self._last_s, self._waited, self._steady = figures, now_s, waits, steady

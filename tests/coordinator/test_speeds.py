@@ -53,6 +53,26 @@ def test_time_between_steps_counts() -> None:
     assert SteadyEngine().work(60, idle_s=1.5).speed.decode_tps == pytest.approx(80 * 3 / 4.5, rel=0.02)
 
 
+def test_a_beat_that_is_read_again_before_the_next_changes_nothing() -> None:
+    """A lease is looked at every second and renewed every three: time between steps was not seen to pass."""
+    engine = SteadyEngine()
+    engine.read_again = 2
+    assert engine.work(60, idle_s=1.5).speed.decode_tps == pytest.approx(80 * 3 / 4.5, rel=0.02)
+    assert engine.speed.reports <= 20
+
+
+def test_beats_that_are_read_early_or_late_do_not_make_an_engine_slow() -> None:
+    """Windows by turns a third too long and too short gave nine tenths of the speed."""
+    speed, counted = Speed(), Figures()
+    for beat in range(1, 41):
+        steps = 30 * beat
+        counted = Figures(
+            steps=steps, step_rows=8 * steps, step_cap=8 * steps, output_tokens=8 * steps, decode_s=3.0 * beat
+        )
+        speed.report(counted, 3.0 * beat + beat % 2)
+    assert speed.decode_tps == pytest.approx(80, rel=0.02)
+
+
 def test_a_speed_follows_within_a_minute_or_two_and_a_slump_is_told() -> None:
     engine = SteadyEngine().work(600)
     assert not engine.speed.throttled
