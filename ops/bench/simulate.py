@@ -24,7 +24,7 @@ from ops.bench.simulation.baselines import BASELINES
 from ops.bench.simulation.bound import bound_s
 from ops.bench.simulation.ours import Ours
 from ops.bench.simulation.profiles import Profile, fleet
-from ops.bench.simulation.run import Outcome, Policy, Simulation
+from ops.bench.simulation.run import Delays, Outcome, Policy, Simulation
 from ops.bench.simulation.scenarios import SCENARIOS
 from ops.bench.simulation.workload import Workload
 
@@ -68,7 +68,7 @@ def simulate(
     least_s = bound_s(workload, cast, fates)
     chosen: Policy = Ours() if policy == OURS else BASELINES[policy]()
     began = time.perf_counter()
-    outcome = Simulation(workload, cast, fates, chosen, turn_s=turn_s, trace=trace).run(least_s)
+    outcome = Simulation(workload, cast, fates, chosen, delays=Delays(turn_s=turn_s), trace=trace).run(least_s)
     line = Line(
         scenario=scenario,
         policy=policy,

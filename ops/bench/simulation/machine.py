@@ -49,12 +49,16 @@ class Parcel:
 class Machine:
     """Owned by the simulation's clock; `now_s` runs a little ahead when a prompt is being computed."""
 
-    def __init__(self, id: str, profile: Profile, fate: Fate) -> None:
+    def __init__(self, id: str, profile: Profile, fate: Fate, *, load_s: float = 0.0) -> None:
         self.id = id
         self.profile = profile
         self.fate = fate
-        self.now_s = fate.begins_s
+        #: when its engine is loaded
+        self.ready_s = self.now_s = fate.begins_s + load_s
         self.queue: deque[Parcel] = deque()
+        #: shards it has taken so far
+        self.taken = 0
+        #: longest prompt first, as `worker.batching` keeps them
         self._waiting: deque[tuple[int, int, int]] = deque()
         #: (progress at which it ends, row)
         self._running: list[tuple[float, int]] = []
@@ -74,6 +78,11 @@ class Machine:
     def held(self) -> int:
         """Rows that the agent has and that do not decode yet."""
         return len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its agent has no row."""
+        return not self._running and not self._waiting
 
     def running(self) -> dict[int, int]:
         """Rows in the batch with the tokens they have made."""
@@ -114,7 +123,7 @@ class Machine:
             if self.now_s >= change_s:
                 factor, change_s = self.fate.factor(self.now_s)
             while len(waiting) < cap and self.queue and self.queue[0].arrives_s <= self.now_s:
-                waiting.extend(self.queue.popleft().rows)
+                self._take()
             batch = len(running)
             if waiting and batch < cap:
                 free = cap - batch
@@ -132,6 +141,12 @@ class Machine:
             self.now_s = stop_s
             if stop_s == ends_s:
                 self._end()
+
+    def _take(self) -> None:
+        rows = sorted([*self._waiting, *self.queue.popleft().rows], key=lambda row: -row[1])
+        self._waiting.clear()
+        self._waiting.extend(rows)
+        self.taken += 1
 
     def _decode(self, seconds: float, rate: float, batch: int) -> None:
         tokens = rate * seconds

@@ -42,7 +42,7 @@ class Ours:
 
     def joined(self, worker: str, profile: Profile) -> None:
         self._limits[worker] = (profile.cap, profile.longest_tokens)
-        self._seen[worker] = Seen(cap=profile.cap, longest_tokens=profile.longest_tokens)
+        self._seen[worker] = Seen()
         self._speeds[worker] = Speed()
 
     def ended(self, worker: str, rows: Sequence[tuple[int, int]], now_s: float) -> None:
@@ -58,7 +58,7 @@ class Ours:
 
     def beat(self, worker: str, machine: Machine, figures: Figures, now_s: float) -> None:
         self._speeds[worker].report(figures, now_s, waits=machine.held > 0)
-        if len(self._backlog) > len(self._assignments):
+        if self._seen[worker].cap and len(self._backlog) > len(self._assignments):
             return  # what a beat holds besides is not looked at before the end
         cap, longest = self._limits[worker]
         queued = {parcel.id for parcel in machine.queue}

@@ -11,13 +11,40 @@ from fleet.messages import Figures
 from ops.bench.simulation.machine import FOREVER, Fate, Machine, Parcel
 from ops.bench.simulation.profiles import Profile
 from ops.bench.simulation.workload import Workload
+from worker.heartbeat import GAP_S
+from worker.pump import TAKEN_S
 
-#: From a decision to the shard in the worker's queue, seconds.
-TRIP_S = 0.3
+#: The coordinator looks for beats this often, seconds; see `coordinator.control.watch`.
+LOOK_S = BEAT_S / 3
 #: A run that takes this many times longer than its bound has hung.
 HUNG = 100.0
 #: Parts of a period by which workers are out of step: the golden ratio spreads any number evenly.
 GOLDEN = 0.6180339887
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """What time passes between one thing and the next, beside what both sides agree on, seconds."""
+
+    #: between two decisions
+    turn_s: float = 0.5
+    #: from a decision to the shard with the worker
+    trip_s: float = 0.3
+    #: from a worker's first moment to its engine at work, whose cap nobody knows before
+    load_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Post:
+    """When a worker is heard of."""
+
+    #: its agent looks next for results to send
+    flush_s: float
+    #: it beats next, and has beaten last
+    beat_s: float
+    beaten_s: float
+    #: shards its agent had taken then
+    taken: int = -1
 
 
 class Policy(Protocol):
@@ -68,19 +95,20 @@ class Simulation:
         fates: Sequence[Fate],
         policy: Policy,
         *,
-        turn_s: float = 0.5,
+        delays: Delays | None = None,
         trace: bool = False,
     ) -> None:
         self.workload = workload
         self._prompts = workload.prompts.tolist()
         self._answers = workload.answers.tolist()
         self._policy = policy
-        self._turn_s = turn_s
+        self._delays = delays or Delays()
         self._trace = trace
         self._coming = sorted(zip(profiles, fates, strict=True), key=lambda pair: pair[1].begins_s)
         self.machines: dict[str, Machine] = {}
-        #: worker -> (next flush, next beat), seconds
-        self._due: dict[str, tuple[float, float]] = {}
+        self._posts: dict[str, Post] = {}
+        #: the coordinator looks next for beats
+        self._look_s = 0.0
         self._recorded = bytearray(len(workload))
         self._left = len(workload)
         self.outcome = Outcome(makespan_s=0.0)
@@ -90,7 +118,9 @@ class Simulation:
 
     def send(self, worker: str, shard: str, rows: Sequence[int]) -> None:
         """Puts a shard at the end of a worker's queue."""
-        parcel = Parcel(shard, self.now_s + TRIP_S, [(row, self._prompts[row], self._answers[row]) for row in rows])
+        parcel = Parcel(
+            shard, self.now_s + self._delays.trip_s, [(row, self._prompts[row], self._answers[row]) for row in rows]
+        )
         self.machines[worker].queue.append(parcel)
 
     def take_back(self, worker: str, shard: str) -> bool:
@@ -115,12 +145,14 @@ class Simulation:
         while self._left:
             assert self.now_s < HUNG * bound_s, f"{self._left} rows are left after {self.now_s:.0f} s"
             self._arrivals()
+            looks = self.now_s >= self._look_s
+            self._look_s += LOOK_S if looks else 0.0
             for worker, machine in list(self.machines.items()):
                 machine.advance(self.now_s)
-                self._hear(worker, machine)
+                self._hear(worker, machine, looks=looks)
             if self._left:
                 self._policy.turn(self.now_s)
-                self.now_s += self._turn_s
+                self.now_s += self._delays.turn_s
         self.outcome.makespan_s = self.now_s
         for machine in self.machines.values():
             self.outcome.wasted_tokens += machine.wasted_tokens + sum(machine.running().values())
@@ -130,33 +162,44 @@ class Simulation:
     def _arrivals(self) -> None:
         while self._coming and self._coming[0][1].begins_s <= self.now_s:
             profile, fate = self._coming.pop(0)
-            machine = Machine(profile.name, profile, fate)
+            machine = Machine(profile.name, profile, fate, load_s=self._delays.load_s)
             if self._trace:
                 machine.trace = []
             late = len(self.machines) * GOLDEN % 1.0
             self.machines[machine.id] = machine
-            self._due[machine.id] = (self.now_s + late * FLUSH_S, self.now_s + late * BEAT_S)
+            self._posts[machine.id] = Post(
+                flush_s=self.now_s + late * FLUSH_S, beat_s=self.now_s + late * BEAT_S, beaten_s=self.now_s
+            )
             self._policy.joined(machine.id, profile)
 
-    def _hear(self, worker: str, machine: Machine) -> None:
-        flush_s, beat_s = self._due[worker]
-        dead = machine.fate.dies_s <= self.now_s
-        if self.now_s >= flush_s:
-            sent_s = min(flush_s, machine.fate.dies_s)
-            if machine.outbox and not (dead and flush_s > machine.fate.dies_s):
-                self._record(worker, machine, sent_s)
-            flush_s += FLUSH_S
-        if dead:
-            if self.now_s >= machine.fate.dies_s + LEASE_TTL_S:
+    def _hear(self, worker: str, machine: Machine, *, looks: bool) -> None:
+        dies_s = machine.fate.dies_s
+        post = self._posts[worker]
+        if self.now_s >= post.flush_s or (machine.outbox and machine.is_idle):
+            flush_s = min(post.flush_s, self.now_s)
+            if machine.outbox and flush_s <= dies_s:
+                self._record(worker, machine, flush_s)
+                post.flush_s = self.now_s + TAKEN_S  # it looks whether that was taken, and sends what there is
+            else:
+                post.flush_s = self.now_s + FLUSH_S
+        if self.now_s >= dies_s:
+            if self.now_s >= dies_s + LEASE_TTL_S:
                 self.outcome.wasted_tokens += sum(machine.running().values())
                 self._keep_trace(machine)
-                del self.machines[worker], self._due[worker]
+                del self.machines[worker], self._posts[worker]
                 self._policy.lost(worker)
-                return
-        elif self.now_s >= beat_s:
+        elif looks and self._has_beaten(machine, post):
             self._policy.beat(worker, machine, machine.figures(), self.now_s)
-            beat_s += BEAT_S
-        self._due[worker] = (flush_s, beat_s)
+
+    def _has_beaten(self, machine: Machine, post: Post) -> bool:
+        """Whether there is another beat than the last: it is time, or what the worker holds has changed."""
+        if self.now_s < machine.ready_s:
+            return False
+        news = machine.taken != post.taken and self.now_s >= post.beaten_s + GAP_S
+        if self.now_s < post.beat_s and not news:
+            return False
+        post.beaten_s, post.beat_s, post.taken = self.now_s, self.now_s + BEAT_S, machine.taken
+        return True
 
     def _record(self, worker: str, machine: Machine, sent_s: float) -> None:
         sent = [entry for entry in machine.outbox if entry[0] <= sent_s]
@@ -178,4 +221,4 @@ class Simulation:
             self.outcome.traces[machine.id] = machine.trace
 
 
-__all__ = ["FOREVER", "Outcome", "Policy", "Simulation"]
+__all__ = ["FOREVER", "Delays", "Outcome", "Policy", "Simulation"]
