@@ -2,22 +2,22 @@
 
     python -m worker.blas python -m ops.bench.embed [mixed|long] [--texts N] [--other PYTHON] [--json]
     python -m ops.bench.embed [mixed|long] --shape minilm|qwen3-0.6b     random weights of a real shape, for a GPU
+    python -m ops.bench.embed [mixed|long] --end-to-end [--other PYTHON]     from a file of texts to Parquet
 
 `mixed`: lengths of p50 40 and at most 250 tokens. `long`: 230 to 250 tokens. Texts are random ids, made before the
 clock starts. Sides take turns; the first round is dropped; a spread over 10 % is said beside the figure. CPU seconds
 stand beside wall seconds: on a machine that does something else too they are the fairer figure. The limit is the time
-of the products alone, on the shapes of our batches.
+of the products alone, on the shapes of our batches. With --end-to-end the texts are pieces of speeches in a JSONL file,
+our side is a whole `fleet run embed` in a new state folder, and the others are scripts that read, tokenise, encode and
+write Parquet; it has MiniLM, at --texts 2000 or so the start is a small part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,11 @@ import mlx.core as mx
 import numpy as np
 
 from fleet.job import Embedding, Sampling
-from ops.bench.embedding.models import SHAPES, Subject, minilm, random_subject
+from ops.bench.embedding import end_to_end
+from ops.bench.embedding.models import SHAPES, Subject, minilm, minilm_folder, random_subject
+from ops.bench.embedding.rival import Other
+from ops.bench.embedding.taken import Taken, steady, summary, table, timed
+from ops.bench.embedding.texts import lengths
 from worker.batching import ORDINARY, Row
 from worker.embedder import Embedder
 from worker.embedding_batches import Batches
@@ -35,27 +39,7 @@ from worker.knee import Curve
 from worker.token_budget import TokenBudget
 from worker.token_gauge import TokenGauge
 
-#: A side that spreads more than this over its rounds says nothing.
-MAX_SPREAD = 0.10
 UNSORTED_BATCH = 32
-#: Batch sizes and orders among which the other library's best is looked for.
-GRID = [(size, order) for order in ("sorted", "unsorted") for size in (4, 8, 16, 32, 64)]
-#: Wall and CPU seconds.
-Taken = tuple[float, float]
-
-
-def lengths(kind: str, count: int, random: np.random.Generator) -> np.ndarray:
-    """Tokens of each text."""
-    if kind == "long":
-        return random.integers(230, 251, count)
-    return np.clip(np.exp(random.normal(np.log(40), 0.75, count)), 4, 250).astype(int)
-
-
-def timed(work: Callable[[], Any]) -> Taken:
-    """How long `work` takes."""
-    started = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
 def ours(embedder: Embedder, texts: Sequence[list[int]], budget_tokens: int) -> Batches:
@@ -87,38 +71,6 @@ def unsorted(embedder: Embedder, texts: Sequence[list[int]]) -> None:
         embedder.finish(embedder.start(texts[at : at + UNSORTED_BATCH]))
 
 
-class Other:
-    """mlx-embeddings in a process of its own."""
-
-    def __init__(self, python: str, model: Path, texts: Sequence[list[int]], folder: Path) -> None:
-        file = folder / "texts.json"
-        file.write_text(json.dumps(texts))
-        script = Path(__file__).parent / "embedding" / "other.py"
-        self._child = subprocess.Popen(
-            [python, str(script), str(model), str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._answer()
-
-    def _answer(self) -> str:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            raise SystemExit("mlx-embeddings ended")
-        return line
-
-    def run(self, size: int, order: str) -> Taken:
-        """All texts once."""
-        assert self._child.stdin is not None
-        self._child.stdin.write(f"{size} {order}\n")
-        self._child.stdin.flush()
-        wall, cpu = json.loads(self._answer())
-        return wall, cpu
-
-    def best(self) -> tuple[int, str]:
-        """The fastest of the grid, by CPU seconds."""
-        return min(GRID, key=lambda cell: self.run(*cell)[1])
-
-
 def limit(subject: Subject, texts: Sequence[list[int]], budget_tokens: int) -> Taken:
     """The products alone, for batches like ours."""
     in_order = sorted(map(len, texts), reverse=True)
@@ -141,20 +93,6 @@ def knee(subject: Subject) -> TokenBudget:
     while (tokens := budget.next_tokens()) is not None:
         budget.sampled(gauge.sample(tokens))
     return budget
-
-
-def summary(taken: Sequence[Taken], texts: int, tokens: int) -> dict[str, Any]:
-    """Medians after the first round, and how far they can be trusted."""
-    walls, cpus = ([round_[at] for round_ in taken[1:]] for at in (0, 1))
-    wall, cpu = statistics.median(walls), statistics.median(cpus)
-    return {
-        "wall_s": wall,
-        "cpu_s": cpu,
-        "texts_per_s": texts / wall,
-        "tokens_per_s": tokens / wall,
-        "spread": (max(walls) - min(walls)) / wall,
-        "cpu_spread": (max(cpus) - min(cpus)) / cpu,
-    }
 
 
 def measure(args: argparse.Namespace, subject: Subject, texts: list[list[int]], folder: Path) -> dict[str, Any]:
@@ -189,20 +127,29 @@ def measure(args: argparse.Namespace, subject: Subject, texts: list[list[int]], 
 
 def told(result: dict[str, Any]) -> str:
     """The result as a person reads it."""
-    mine = result["sides"]["ours"]
-    lines = [
-        f"{result['kind']}: {result['texts']} texts, {result['tokens']:,} tokens, {result['device']}",
-        f"budget {result['budget_tokens']} tokens of {result['knee']}, padding {result['padding']:.1%}",
-    ]
-    for name, side in result["sides"].items():
-        noisy = "" if max(side["spread"], side["cpu_spread"]) <= MAX_SPREAD else "  (too noisy to report)"
-        wall, cpu = side["wall_s"], side["cpu_s"]
-        lines.append(
-            f"{name:<38} {side['texts_per_s']:8.1f} texts/s {side['tokens_per_s']:9,.0f} tok/s  "
-            f"wall {wall:7.2f} s (x{wall / mine['wall_s']:.2f})  cpu {cpu:7.2f} s (x{cpu / mine['cpu_s']:.2f})  "
-            f"spread {side['spread']:.0%}/{side['cpu_spread']:.0%}{noisy}"
+    return "\n".join(
+        [
+            f"{result['kind']}: {result['texts']} texts, {result['tokens']:,} tokens, {result['device']}",
+            f"budget {result['budget_tokens']} tokens of {result['knee']}, padding {result['padding']:.1%}",
+            *table(result["sides"]),
+        ]
+    )
+
+
+def from_file_to_file(args: argparse.Namespace) -> int:
+    """Prints figures of whole runs; 1 when ours spread too far to be reported."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = end_to_end.measure(
+            minilm_folder(),
+            Path(folder),
+            kind=args.kind,
+            count=args.texts,
+            rounds=args.rounds,
+            other=args.other,
+            unsorted_batch=UNSORTED_BATCH,
         )
-    return "\n".join(lines)
+    print(json.dumps(result) if args.json else end_to_end.told(result), flush=True)
+    return int(not end_to_end.reportable(result))
 
 
 def main() -> int:
@@ -214,7 +161,10 @@ def main() -> int:
     parser.add_argument("--other", metavar="PYTHON", help="an interpreter that has mlx-embeddings")
     parser.add_argument("--shape", choices=SHAPES, help="random weights of this shape instead of MiniLM's")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--end-to-end", action="store_true", help="from a file of texts to Parquet, by MiniLM")
     args = parser.parse_args()
+    if args.end_to_end:
+        return from_file_to_file(args)
     random = np.random.default_rng(0)
     subject = random_subject(args.shape) if args.shape else minilm()
     texts = [
@@ -224,7 +174,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         result = measure(args, subject, texts, Path(folder))
     print(json.dumps(result) if args.json else told(result), flush=True)
-    return int(max(result["sides"]["ours"][name] for name in ("spread", "cpu_spread")) > MAX_SPREAD)
+    return int(not steady(result["sides"]["ours"]))
 
 
 if __name__ == "__main__":

