@@ -1,4 +1,4 @@
-"""Attention row by row in a decode step, for models that call mlx-lm's attention with a cache of ours."""
+"""A decode step's attention, for models that call mlx-lm's with a cache of ours: row by row, or a shared part once."""
 
 from __future__ import annotations
 
@@ -12,32 +12,40 @@ import mlx.core as mx
 from mlx_lm.models import base
 
 from worker.generation.kernel import Kernel, cuda_kernel, fits
+from worker.generation.shared import attend_shared
 from worker.generation.slots import KVSlots
 
 _NAME = "scaled_dot_product_attention"
 
 
-class RowAttention:
-    """Lends a model's layers a kernel to which a row's columns are a span and not a mask."""
+class StepAttention:
+    """Lends a model's layers what may do their attention faster than mlx-lm's own."""
 
     def __init__(
-        self, model: Any, kernel: Kernel, *, fits: Callable[[mx.array, mx.array, mx.array], bool] = fits
+        self,
+        model: Any,
+        kernel: Kernel | None = None,
+        *,
+        fits: Callable[[mx.array, mx.array, mx.array], bool] = fits,
     ) -> None:
-        """`fits` says of (queries, keys, values) whether the kernel does them; others go mlx-lm's way."""
+        """`kernel` takes a row's columns as a span, not a mask; `fits` says whether it does (queries, keys, values)."""
         self._kernel = kernel
         self._fits = fits
         self._modules = _callers(model)
         self._scales: dict[float, mx.array] = {}
+        self._sharing = False
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """While it lasts the layers use the kernel where it does what they ask for."""
-        for module in self._modules:
+    def lent(self, *, sharing: bool) -> Iterator[None]:
+        """While it lasts the layers use the kernel, or with `sharing` read once what all rows share."""
+        self._sharing = sharing
+        modules = self._modules if sharing or self._kernel else ()
+        for module in modules:
             setattr(module, _NAME, self._attend)
         try:
             yield
         finally:
-            for module in self._modules:
+            for module in modules:
                 setattr(module, _NAME, base.scaled_dot_product_attention)
 
     def _attend(
@@ -50,23 +58,42 @@ class RowAttention:
         mask: mx.array | None,
         sinks: mx.array | None = None,
     ) -> mx.array:
-        """As mlx-lm's function of that name."""
-        spans = cache.spans(mask) if isinstance(cache, KVSlots) and sinks is None else None
-        if spans is None or not self._fits(queries, keys, values):
-            usual: mx.array = base.scaled_dot_product_attention(queries, keys, values, cache, scale, mask, sinks)
-            return usual
+        """As mlx-lm's function of that name, which does what neither of ours can."""
+        made = None
+        if isinstance(cache, KVSlots) and sinks is None:
+            made = self._shared(queries, keys, values, cache, scale, mask) if self._sharing else None
+            if made is None:
+                made = self._by_row(queries, keys, values, cache, scale, mask)
+        if made is not None:
+            return made
+        usual: mx.array = base.scaled_dot_product_attention(queries, keys, values, cache, scale, mask, sinks)
+        return usual
+
+    def _shared(
+        self, queries: mx.array, keys: mx.array, values: mx.array, cache: KVSlots, scale: float, mask: mx.array | None
+    ) -> mx.array | None:
+        shared, holder = cache.shared(mask)
+        if not shared:
+            return None
+        return attend_shared(queries, keys, values, scale=scale, mask=mask, shared=shared, holder=holder)
+
+    def _by_row(
+        self, queries: mx.array, keys: mx.array, values: mx.array, cache: KVSlots, scale: float, mask: mx.array | None
+    ) -> mx.array | None:
+        spans = cache.spans(mask) if self._kernel else None
+        if self._kernel is None or spans is None or not self._fits(queries, keys, values):
+            return None
         if scale not in self._scales:
             self._scales[scale] = mx.array([scale], dtype=mx.float32)
         return self._kernel(queries, keys, values, spans, self._scales[scale])
 
 
-def row_attention(model: Any) -> RowAttention | None:
-    """The attention that decodes unequal rows faster than MLX's; None where MLX's own is best.
+def step_attention(model: Any) -> StepAttention:
+    """What suits the device: a kernel of our own on CUDA.
 
-    On Metal it is: the kernel for one query takes a mask, and does not read what that hides.
+    Metal needs none: its own kernel for one query takes a mask, and does not read what that hides.
     """
-    kernel = cuda_kernel()
-    return RowAttention(model, kernel) if kernel else None
+    return StepAttention(model, cuda_kernel())
 
 
 def _callers(model: Any) -> tuple[ModuleType, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
@@ -13,11 +12,12 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from worker.generation.attention import RowAttention, row_attention
+from worker.generation.attention import StepAttention, step_attention
 from worker.generation.choice import choose
+from worker.generation.contest import Contest
 from worker.generation.positions import Positions
 from worker.generation.prefill import Prefix, compute_prefix, groups, prefill
-from worker.generation.rows import Counters, GenRow, RunningRow, Step
+from worker.generation.rows import Counters, GenRow, RunningRow, Step, shared_tokens
 from worker.generation.slots import STEP_COLUMNS, slots_for
 
 #: Steps between evaluations of all cache state: what no later step asks for would pile up as graph (mlx-lm issue 1845).
@@ -60,12 +60,13 @@ class Generation:
         eos: frozenset[int],
         slots: int = 1,
         ahead: Ahead | None = None,
-        attention: RowAttention | None = None,
+        attention: StepAttention | None = None,
+        contest: Contest | None = None,
     ) -> None:
         """`prefill_rows` prompts at most are computed together, about `prefill_tokens` tokens an evaluation.
 
         Memory is taken for `slots` rows from the start; more may run, at the price of a copy when they join.
-        `ahead` and `attention` are what suits the device, when not given.
+        `ahead` and `attention` suit the device when not given; `contest` decides whether a shared prefix is read once.
         Raises TypeError naming the cache type when the model cannot batch.
         """
         self.counters = Counters()
@@ -74,7 +75,8 @@ class Generation:
         self._prefill_tokens = prefill_tokens
         self._eos = eos
         self._ahead = ahead or _suitable_ahead()
-        self._attention = attention or row_attention(model)
+        self._attention = attention or step_attention(model)
+        self._contest = contest or Contest()
         self._positions = Positions()
         self._caches = [slots_for(cache, self._positions) for cache in make_prompt_cache(model)]
         self._slots: list[RunningRow | None] = []
@@ -143,7 +145,9 @@ class Generation:
             events += self._land(flight)
             if self._flight is not None:
                 _send(self._flight.tokens)
-        self.counters.decode_s += time.perf_counter() - start
+        took_s = time.perf_counter() - start
+        self.counters.decode_s += took_s
+        self._contest.took(took_s)
         return events
 
     def remove(self, ids: Iterable[int]) -> None:
@@ -211,9 +215,11 @@ class Generation:
             return None
         if max(row.cached for _, row in wanted) >= self._room[1]:
             self._make_room()
-        self._positions.set([row.cached if row else None for row in rows])
+        shared = shared_tokens([row for _, row in wanted])
+        self._positions.set([row.cached if row else None for row in rows], shared=shared)
+        kind = (len(rows).bit_length(), shared.bit_length()) if shared else None
         inputs = after.tokens if after else mx.array([row.tokens[-1] if row else 0 for row in rows])
-        with self._attention.lent() if self._attention else nullcontext():
+        with self._attention.lent(sharing=self._contest.second(kind)):
             logits = self._model(inputs[:, None], cache=list(self._caches))[:, -1]
         under_way = [after.tokens[i : i + 1] if after else None for i in range(len(rows))]
         tokens = choose(logits, [row.choice(late) if row else None for row, late in zip(rows, under_way, strict=True)])

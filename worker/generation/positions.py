@@ -21,14 +21,23 @@ class Positions:
         self.width = 0
         #: tokens cached before this step: one number when all live rows agree, else one per slot
         self.offset: int | mx.array = 0
+        #: first of the live slots
+        self.holder = 0
+        # leading tokens that all live rows have in common
+        self._shared = 0
         self._cached: list[int] = []
         # by (window, reach)
         self._masks: dict[tuple[int, int], mx.array] = {}
         self._derived: dict[tuple[str | int, ...], mx.array] = {}
 
-    def set(self, cached: Sequence[int | None]) -> None:
-        """Starts a step: `cached[slot]` is its number of cached tokens, None for a slot nobody reads."""
+    def set(self, cached: Sequence[int | None], *, shared: int = 0) -> None:
+        """Starts a step: `cached[slot]` is its number of cached tokens, None for a slot nobody reads.
+
+        The first `shared` tokens are the same in all live slots.
+        """
         live = [n for n in cached if n is not None]
+        self.holder = next((slot for slot, n in enumerate(cached) if n is not None), 0)
+        self._shared = shared
         longest = max(live, default=0)
         self.slots = len(cached)
         self.width = longest + 1
@@ -80,6 +89,11 @@ class Positions:
         if reach is None or (window and reach < width):
             return None
         return self._once(("spans", window, reach), lambda: self._spans(width, reach))
+
+    def shared_columns(self, window: int, mask: mx.array | None) -> int:
+        """Leading columns that are the same in all live slots and that a mask of this step lets each of them see."""
+        sees_all = mask is None or mask is self._masks.get((0, self.width))
+        return self._shared if sees_all and not window else 0
 
     def _spans(self, width: int, reach: int) -> mx.array:
         ends = [min(n + 1, width) for n in self._cached]

@@ -112,3 +112,11 @@ class RunningRow:
             finish = Finish.LENGTH if self.made >= self.row.max_tokens else None
         self.ended = finish is not None
         return finish
+
+
+def shared_tokens(rows: Sequence[RunningRow]) -> int:
+    """Tokens that all rows begin with because they have one prefix; 0 for a row alone, which reads them once anyway."""
+    prefix = rows[0].row.prefix
+    if prefix is None or len(rows) == 1 or any(row.row.prefix is not prefix for row in rows):
+        return 0
+    return len(prefix.tokens)

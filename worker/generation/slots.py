@@ -99,6 +99,10 @@ class KVSlots:
         """The spans of columns that `mask`, made by `make_mask` in this step, lets each slot see; None if unknown."""
         return self._positions.spans(self._window, mask)
 
+    def shared(self, mask: mx.array | None) -> tuple[int, int]:
+        """(leading columns all rows have alike, a slot that holds them), where `mask` hides none of them; else 0."""
+        return self._positions.shared_columns(self._window, mask), self._positions.holder
+
     def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> mx.array | None:
         """The mask for one new token a slot; `return_array` only matters to longer inputs."""
         del return_array

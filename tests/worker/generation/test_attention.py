@@ -8,7 +8,7 @@ from mlx_lm.models import base, qwen3
 
 from tests.tiny import CONFIGS, tiny
 from tests.worker.generation.test_generation import NEW, PROMPTS, gathered, make, row, run, single
-from worker.generation.attention import RowAttention, row_attention
+from worker.generation.attention import StepAttention, step_attention
 
 pytestmark = pytest.mark.mlx
 
@@ -40,7 +40,7 @@ def fits_all(queries: mx.array, keys: mx.array, values: mx.array) -> bool:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_rows_get_the_tokens_they_get_alone(name: str) -> None:
     model, kernel = tiny(name), BySpans()
-    generation = make(model, attention=RowAttention(model, kernel, fits=fits_all), slots=12)
+    generation = make(model, attention=StepAttention(model, kernel, fits=fits_all), slots=12)
     waiting = [row(i) for i in range(len(PROMPTS))]
 
     def join(step: int) -> None:
@@ -57,7 +57,7 @@ def test_rows_get_the_tokens_they_get_alone(name: str) -> None:
 
 def test_what_the_kernel_does_not_fit_goes_the_usual_way() -> None:
     model, kernel = tiny("qwen3"), BySpans()
-    generation = make(model, attention=RowAttention(model, kernel))
+    generation = make(model, attention=StepAttention(model, kernel))
     generation.insert([row(3), row(4)])
     tokens, _ = gathered(run(generation))
     assert kernel.calls == 0
@@ -65,15 +65,16 @@ def test_what_the_kernel_does_not_fit_goes_the_usual_way() -> None:
 
 
 def test_the_layers_have_their_own_attention_back_after_a_step_and_after_an_error() -> None:
-    attention = RowAttention(tiny("qwen3"), BySpans())
-    with attention.lent():
+    attention = StepAttention(tiny("qwen3"), BySpans())
+    with attention.lent(sharing=False):
         assert qwen3.scaled_dot_product_attention is not base.scaled_dot_product_attention
     assert qwen3.scaled_dot_product_attention is base.scaled_dot_product_attention
-    with pytest.raises(ZeroDivisionError), attention.lent():
+    with pytest.raises(ZeroDivisionError), attention.lent(sharing=False):
         raise ZeroDivisionError
     assert qwen3.scaled_dot_product_attention is base.scaled_dot_product_attention
 
 
 @pytest.mark.skipif(mx.cuda.is_available(), reason="CUDA has a kernel")
 def test_without_cuda_the_layers_keep_their_own_attention() -> None:
-    assert row_attention(tiny("qwen3")) is None
+    with step_attention(tiny("qwen3")).lent(sharing=False):
+        assert qwen3.scaled_dot_product_attention is base.scaled_dot_product_attention

@@ -10,7 +10,7 @@ from mlx_lm.generate import generate_step
 
 from fleet.job import Finish
 from tests.tiny import CONFIGS, VOCABULARY, tiny
-from worker.generation.attention import RowAttention
+from worker.generation.attention import StepAttention
 from worker.generation.batch import MOVE_STEPS, Ahead, Generation
 from worker.generation.rows import GenRow, Step
 
@@ -50,7 +50,7 @@ def make(
     ahead: Ahead = Ahead.NOTHING,
     eos: Sequence[int] = (),
     slots: int = 1,
-    attention: RowAttention | None = None,
+    attention: StepAttention | None = None,
 ) -> Generation:
     return Generation(
         model,
