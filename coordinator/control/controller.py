@@ -18,6 +18,7 @@ from coordinator.control.member import Member, Presence
 from coordinator.control.roster import Roster
 from coordinator.control.run_view import RunView, run_view
 from coordinator.control.sender import Sender
+from coordinator.control.succession import Succession
 from coordinator.ledger.ledger import Ledger
 from coordinator.ledger.schema import job_of
 from coordinator.records import OpenRow
@@ -57,8 +58,7 @@ class Controller:
         self.assignments = self.roster.assignments
         self.faults = Faults(ledger, self.assignments, dispatch, self.members)
         self._sender = Sender(self.roster, self.faults, dispatch, tell, ledger.note_sent if lasting else None)
-        if lasting:
-            self.assignments.remember(ledger.holders())
+        self._succession = Succession(self.roster, ledger.sent_rows() if lasting else ())
         #: rows recorded since the start, computed by a worker
         self.computed = 0
         #: when work began, by the clock, until the first shard is sent
@@ -80,6 +80,11 @@ class Controller:
         """A job to work on from now on."""
         self.runs[run.job.id] = run
 
+    def claim(self, job: int, rows: Iterable[OpenRow]) -> list[OpenRow]:
+        """The rows of a job that may go to its pool: not those which a worker may still have of an earlier
+        coordinator."""
+        return self._succession.claim(job, rows)
+
     def make_way(self, run: JobRun) -> None:
         """A job's rows are to leave before those of lower priority that no worker has begun with."""
         for member in self.members.values():
@@ -95,7 +100,7 @@ class Controller:
         run = self.runs.pop(job)
         run.error = error
         run.close()
-        rows = self.faults.forget(job)
+        rows = [*self.faults.forget(job), *self._succession.drop(job)]
         for member in self.members.values():
             held = [flight for flight in self.assignments.of(member.id) if flight.job == job]
             dropped = [row for flight in held for row in flight.rows]
@@ -124,6 +129,7 @@ class Controller:
         return bool(heard)
 
     def _record(self, member: Member, messages: Sequence[Message]) -> None:
+        self._succession.told(member, messages)
         self._commit(member, [row for message in messages if isinstance(message, Finished) for row in message.rows])
         for message in messages:
             if isinstance(message, Crashed | Returned) and self.ledger.hear(message.id):
@@ -182,7 +188,7 @@ class Controller:
         member.refused[run.model] = reason
         there = [other for other in self.members.values() if other.presence is not Presence.LOST]
         if all(run.model in other.refused for other in there):
-            self.drop_job(run.job.id, ModelError(reason))
+            self.drop_job(run.job.id, ModelError(reason if member.local else f"on {member.name}: {reason}"))
 
     def blame(self, charge: Callable[[Member, T], None], member: Member, of: T) -> None:
         """Does what `charge` says follows from a crash; a job of which nothing can be hoped ends with it."""
@@ -250,6 +256,7 @@ class Controller:
 
     def send_work(self) -> bool:
         """Sends the shards that are due; False when none was."""
+        self.give_back(self._succession.look())
         sent = self._sender.send()
         if sent and self._began_s is not None:
             log.info("first shard sent %.2f s after the start", self.clock() - self._began_s)

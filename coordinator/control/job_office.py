@@ -221,7 +221,14 @@ class JobOffice:
             self._ledger.reset_intake(number)
             feed = Feed(prepared.intake.chunks())
             job.intake = prepared.intake
-        job.run = JobRun(job.record, self._ledger, prepared.intake.reduce, feed=feed, signature=prepared.signature)
+        job.run = JobRun(
+            job.record,
+            self._ledger,
+            prepared.intake.reduce,
+            feed=feed,
+            signature=prepared.signature,
+            claim=self._controller.claim,
+        )
         if feed is None:
             job.run.take_up()
         self._controller.add_job(job.run)
@@ -248,7 +255,8 @@ class JobOffice:
     def _fail(self, job: Submitted, error: FleetError) -> None:
         if job.record.id in self._controller.runs:
             self._controller.drop_job(job.record.id, error)
-        job.error = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote the name of a file
+        told = job.record.told(str(error))
+        job.error = told.encode("utf-8", "backslashreplace").decode()  # it may quote the name of a file
         self._controller.tell(f"job {job.record.id} failed: {job.error}")
         self._end(job, Stage.FAILED)
 

@@ -6,7 +6,7 @@ is the controller's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -61,7 +61,10 @@ class JobRun:
         feed: Feed | None,
         signature: str = "",
         share_prefixes: bool = True,
+        claim: Callable[[int, Iterable[OpenRow]], Iterable[OpenRow]] = lambda _job, rows: rows,
     ) -> None:
+        """`claim` gives those of the job's rows that are for its pool: an earlier coordinator's workers may have the
+        others."""
         self.job = job
         self.backlog = Backlog()
         self.lengths = Lengths()
@@ -79,6 +82,7 @@ class JobRun:
         self._reduce = reduce
         self._feed = feed
         self._signature = signature
+        self._claim = claim
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -107,7 +111,7 @@ class JobRun:
         chunk = self._feed.poll()
         if chunk is not None:
             self.prefixes.add(row.tokens for request in chunk for row in request.rows)
-            self.backlog.add(self._ledger.add_requests(self.job.id, chunk))
+            self._add(self._ledger.add_requests(self.job.id, chunk))
             if any(request.shape is Shape.REDUCE for request in chunk):
                 self.reduce_ready()
         elif self._feed.ended:
@@ -119,7 +123,7 @@ class JobRun:
         """Fills the pool from a ledger that has the whole input."""
         for rows in self._ledger.open_rows(self.job.id):
             self._sample(rows)
-            self.backlog.add(rows)
+            self._add(rows)
         self.prefixes.freeze()
         self.reduce_ready()
 
@@ -129,7 +133,10 @@ class JobRun:
             for request in requests:
                 sampling, max_tokens = self._ledger.part_settings(request)
                 rows = self._reduce(self._ledger.part_texts(request), sampling=sampling, max_tokens=max_tokens)
-                self.backlog.add(self._ledger.add_parts(request, rows))
+                self._add(self._ledger.add_parts(request, rows))
+
+    def _add(self, rows: Iterable[OpenRow]) -> None:
+        self.backlog.add(self._claim(self.job.id, rows))
 
     def put_back(self, rows: Sequence[OpenRow]) -> None:
         """Rows without a result: they go out ahead of the rest."""

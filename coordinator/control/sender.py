@@ -33,9 +33,9 @@ class Sender:
         faults: Faults,
         dispatch: Dispatch,
         tell: Callable[[str], None],
-        note: Callable[[Iterable[tuple[int, str]]], None] | None = None,
+        note: Callable[[Iterable[tuple[int, str, str]]], None] | None = None,
     ) -> None:
-        """`note` is told which row goes to which worker, before it goes."""
+        """`note` is told which row goes to which worker in which shard, before it goes."""
         self._roster = roster
         self._faults = faults
         self._dispatch = dispatch
@@ -50,7 +50,7 @@ class Sender:
         names = {member.id: member.name for member in self._roster.members.values()}
         there = {member.id: member.speed for member in self._roster.takers()}
         if shards and self._note is not None:
-            self._note([(row.id, worker) for worker, shard, _ in shards for row in shard.rows])
+            self._note([(row.id, worker, shard.id) for worker, shard, _ in shards for row in shard.rows])
         # All are in flight now: one that does not reach its queue is missed there, and its rows come back.
         for worker, shard, ahead in _in_turn(shards):
             self._dispatch.send(worker, shard, ahead=ahead)

@@ -205,14 +205,14 @@ class Ledger:
             touch_rows(self._store, ledger_results.record_results(self._store, self._rows.samplings, worker, results))
             return settle(self._store)
 
-    def note_sent(self, sent: Iterable[tuple[int, str]]) -> None:
-        """Remembers, beyond this process, which worker may answer which row."""
+    def note_sent(self, sent: Iterable[tuple[int, str, str]]) -> None:
+        """Remembers, beyond this process, which worker may answer which row, and in which shard it went there."""
         with self._writing():
             ledger_results.note_sent(self._store, sent)
 
-    def holders(self) -> dict[int, set[str]]:
-        """Of each open row that was noted as sent, the workers that may answer it."""
-        return ledger_results.holders(self._store)
+    def sent_rows(self) -> list[tuple[int, str, str]]:
+        """(row, worker, shard) of the open rows that were noted as sent; a row that went to several comes again."""
+        return ledger_results.sent_rows(self._store)
 
     def hear(self, report: str) -> bool:
         """False for the id of a report heard before, by an earlier coordinator too: a new broker is told again."""

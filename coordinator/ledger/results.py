@@ -63,17 +63,18 @@ def _values(result: RowResult) -> tuple[object, ...]:
     return (result.id, result.text, result.finish.value, *tokens, result.reasoning, result.vector or None)
 
 
-def note_sent(store: Store, sent: Iterable[tuple[int, str]]) -> None:
-    """Remembers who may answer which row."""
-    store.run_many("INSERT OR IGNORE INTO sent (row, worker) VALUES (?, ?)", sent)
+def note_sent(store: Store, sent: Iterable[tuple[int, str, str]]) -> None:
+    """Remembers who may answer which row, and in which shard it went there last."""
+    store.run_many(
+        "INSERT INTO sent (row, worker, shard) VALUES (?, ?, ?) "
+        "ON CONFLICT (row, worker) DO UPDATE SET shard = excluded.shard",
+        sent,
+    )
 
 
-def holders(store: Store) -> dict[int, set[str]]:
-    """Of each open row that was sent, the workers that may answer it."""
-    found: dict[int, set[str]] = {}
-    for row, worker in store.rows("SELECT s.row, s.worker FROM sent s JOIN row r ON r.id = s.row AND r.state = 0"):
-        found.setdefault(row, set()).add(worker)
-    return found
+def sent_rows(store: Store) -> list[tuple[int, str, str]]:
+    """(row, worker, shard) of the open rows that were sent."""
+    return store.rows("SELECT s.row, s.worker, s.shard FROM sent s JOIN row r ON r.id = s.row AND r.state = 0")
 
 
 def fail_row(store: Store, row: int, state: RowState, reason: str) -> bool:

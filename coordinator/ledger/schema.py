@@ -8,7 +8,7 @@ the key as primary key.
 from __future__ import annotations
 
 #: PRAGMA user_version of a ledger this code reads and writes.
-VERSION = 6
+VERSION = 7
 
 #: Bits of a request's id that hold its ordinal.
 ORDINAL_BITS = 32
@@ -103,10 +103,12 @@ CREATE TABLE result (
 
 -- what workers tell once and for all: crashes, and rows given back
 CREATE TABLE report (id TEXT PRIMARY KEY) WITHOUT ROWID;
--- Open rows that a fleet sent, and to whom: only those may answer them, also to the next coordinator.
+-- Open rows that a fleet sent, to whom, and in which shard last: only those may answer them, also to the next
+-- coordinator, who knows by the shards that a worker tells which rows it has.
 CREATE TABLE sent (
     row INTEGER NOT NULL,
     worker TEXT NOT NULL,
+    shard TEXT NOT NULL,
     PRIMARY KEY (row, worker)
 ) WITHOUT ROWID;
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coordinator.records import OpenRow
@@ -94,9 +94,22 @@ class Assignments:
                 self._shard_of[row] = flight.id
             self._holders.setdefault(row, set()).add(flight.worker)
 
-    def remember(self, holders: Mapping[int, set[str]]) -> None:
-        """Takes over from an earlier coordinator who may answer which open row."""
-        self._holders.update(holders)
+    def adopt(self, flight: Flight) -> None:
+        """Notes a shard that an earlier coordinator sent; more of its rows may follow under the same id."""
+        known = self.flights.get(flight.id)
+        if known is None:
+            self.send(flight)
+            return
+        assert not flight.rows.keys() & self._shard_of.keys(), f"rows of {flight.id} are already in a live shard"
+        known.rows.update(flight.rows)
+        self._burdens[known.worker].add(len(flight.rows), known)
+        for row in flight.rows:
+            self._shard_of[row] = known.id
+            self._holders.setdefault(row, set()).add(known.worker)
+
+    def remember(self, row: int, worker: str) -> None:
+        """Takes over from an earlier coordinator that a worker may answer an open row."""
+        self._holders.setdefault(row, set()).add(worker)
 
     def may_answer(self, worker: str, row: int) -> bool:
         """True when `row` was sent to `worker` at some time and is not recorded yet."""

@@ -100,3 +100,15 @@ def test_rows_are_released_from_the_worker_that_gives_them_back_alone() -> None:
     assert assignments.release([2], "b") == []
     assert [row.id for row in assignments.release([2], "a")] == [2]
     assignments.validate()
+
+
+def test_rows_of_an_adopted_shard_may_come_one_after_another() -> None:
+    assignments = Assignments()
+    assignments.adopt(flight("a-1", "a", 1, 2))
+    assignments.adopt(flight("a-1", "a", 3))
+    assignments.validate()
+    assert list(assignments.flights["a-1"].rows) == [1, 2, 3]
+    assert assignments.burden("a").rows == 3
+    assert assignments.may_answer("a", 3)
+    with pytest.raises(AssertionError, match="already in a live shard"):
+        assignments.adopt(flight("a-1", "a", 3))

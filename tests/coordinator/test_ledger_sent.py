@@ -30,12 +30,12 @@ def test_rows_that_have_ended_are_not_given_out(ledger: Ledger, job: int) -> Non
     assert [stored.id for stored in ledger.rows([1, 2, 3])] == [2]
 
 
-def test_who_was_sent_an_open_row_is_known_to_the_next_coordinator(ledger: Ledger, job: int) -> None:
+def test_who_was_sent_an_open_row_in_which_shard_is_known_to_the_next_coordinator(ledger: Ledger, job: int) -> None:
     ledger.add_requests(job, [request("a", 1), request("b", 2), request("c", 3)])
-    ledger.note_sent([(1, "w"), (1, "v"), (2, "w"), (3, "w")])
-    ledger.note_sent([(1, "w")])
+    ledger.note_sent([(1, "w", "w-1"), (1, "v", "v-1"), (2, "w", "w-1"), (3, "w", "w-1")])
+    ledger.note_sent([(1, "w", "w-2")])
     ledger.commit("w", [done(2), failed(3)])
-    assert ledger.holders() == {1: {"w", "v"}}
+    assert sorted(ledger.sent_rows()) == [(1, "v", "v-1"), (1, "w", "w-2")]
 
 
 def test_the_jobs_that_need_a_row_are_those_with_an_open_request_of_it(ledger: Ledger, job: int) -> None:

@@ -101,6 +101,11 @@ def test_a_watch_that_believes_every_lease_is_found_out(folder: Path, monkeypatc
     assert "I8" in found_out(folder)
 
 
+def test_a_coordinator_that_takes_nothing_over_is_found_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Controller, "claim", lambda _self, _job, rows: rows)
+    assert "I10" in found_out(folder)
+
+
 def test_a_controller_that_forgets_to_put_rows_back_is_found_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(_self: Controller, rows: Any) -> None:
         list(rows)

@@ -12,7 +12,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -104,6 +104,8 @@ class World:
         self.alone: Counter[int] = Counter()
         self.admitted: Counter[int] = Counter()
         self._since: dict[str, float | None] = {}
+        #: row -> the only worker that had it, in its batch, when the coordinator was started anew
+        self._kept: dict[int, str] = {}
         self._poison: frozenset[int] = frozenset()
         self._crash_armed = ""
         self._epoch = ""
@@ -190,7 +192,7 @@ class World:
             draw=self._draw,
             speed=self._draw.choice((2.0, 4.0, 8.0)),
             poison=self._poison,
-            admitted=self.admitted.update,
+            admitted=lambda rows: self._note_admitted(name, rows),
             crashed=self._note_crash,
         )
 
@@ -201,18 +203,19 @@ class World:
             self.broker.restart()
         end = CoordinatorEnd(self.broker, self._draw, self.plan.trouble, self._dies)
         controller = Controller(
-            ledger=self._ledger, dispatch=cast(Dispatch, end), tell=lambda _: None, clock=lambda: self.now
+            ledger=self._ledger, dispatch=cast(Dispatch, end), tell=lambda _: None, clock=lambda: self.now, lasting=True
         )
         for name in self._names:
             controller.add_member(Member(id=name))
         for job in self._jobs:
-            run = JobRun(job, self._ledger, _no_reduce, feed=None)
+            run = JobRun(job, self._ledger, _no_reduce, feed=None, claim=controller.claim)
             run.take_up()
             controller.add_job(run)
         self._watch_commits(self._ledger)
         watch = Watch(controller, cast(RealBroker, self.broker), wall=lambda: self.now)
         self.controller, self._turn = controller, Turn(controller, watch)
         self._since.clear()
+        self._kept = self._running()
 
     def _watch_commits(self, ledger: Ledger) -> None:
         commit = ledger.commit
@@ -221,6 +224,7 @@ class World:
             reducible = commit(worker, results)
             for result in results:
                 self._first.setdefault(result.id, result.text)
+                self._kept.pop(result.id, None)
             return reducible
 
         ledger.commit = watched  # type: ignore[method-assign]
@@ -232,13 +236,36 @@ class World:
         self.broker.end()
         self._restart_at = self.now + self._draw.uniform(0.5, 20.0)
 
+    def _running(self) -> dict[int, str]:
+        """Each row that is in the batch of one worker, which can be heard, and with no other."""
+        machines = [machine for machine in self.machines.values() if machine is not None]
+        held = Counter(row for machine in machines for row in machine.desk._holding.shard_of)
+        able = [machine for machine in machines if machine.awake and self._wires[machine.name].open and machine.engine]
+        return {row: each.name for each in able if each.engine for row in each.engine.running if held[row] == 1}
+
+    def _disturb(self, name: str) -> None:
+        """A worker suffers something: what it has may be given to others."""
+        self._kept = {row: keeper for row, keeper in self._kept.items() if keeper != name}
+
     def _dies(self, label: str) -> bool:
         if self._crash_armed and label.startswith(self._crash_armed):
             self._crash_armed = ""
             return True
         return False
 
+    def _note_admitted(self, name: str, rows: Iterable[int]) -> None:
+        self.admitted.update(rows := list(rows))
+        if self.controller is None or self.plan.trouble:
+            return
+        assignments = self.controller.assignments
+        for row in rows:
+            keeper = self._kept.get(row)
+            copied = keeper != name and keeper and assignments.has(keeper, row) and assignments.has(name, row)
+            if keeper and not copied:
+                raise self._violation(f"I10: row {row} ran on {keeper} all the time and is begun again on {name}")
+
     def _note_crash(self, rows: tuple[int, ...]) -> None:
+        self._kept = {row: keeper for row, keeper in self._kept.items() if row not in rows}
         if len(rows) == 1:
             self.alone.update(rows)
 
@@ -247,6 +274,8 @@ class World:
     def _possible(self) -> list[Callable[[], None]]:
         alive = [machine for machine in self.machines.values() if machine is not None]
         faults: list[Callable[[], None]] = [self._kill_broker, self._wipe_broker, self._arm_crash]
+        if self.controller is not None:
+            faults.append(self._kill_coordinator)
         if alive:
             machine = self._draw.choice(alive)
             faults += [
@@ -266,6 +295,10 @@ class World:
             self.faults["broker wiped"] += 1
             self.broker.wipe()
 
+    def _kill_coordinator(self) -> None:
+        self.faults["coordinator killed"] += 1
+        self._end_coordinator()
+
     def _arm_crash(self) -> None:
         moment = self._draw.choice(("before", "after", "twice"))
         call = self._draw.choice(("send", "heard", "delete", "sights", "purge", "take_back"))
@@ -273,6 +306,7 @@ class World:
 
     def _note_loss(self, machine: Machine) -> None:
         """A Mac that goes in the middle of a trial counts against the row on trial, which may be why it went."""
+        self._disturb(machine.name)
         if machine.engine is not None and machine.engine.alone:
             self._note_crash(tuple(machine.engine.running))
 

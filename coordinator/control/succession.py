@@ -1,0 +1,70 @@
+"""Takes over what an earlier coordinator's workers still have: their beats and reports say which rows that is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+from coordinator.control.member import Member, Presence
+from coordinator.control.roster import Roster
+from coordinator.records import OpenRow
+from coordinator.scheduling.assignments import Flight
+from coordinator.scheduling.legacy import Held, Legacy
+from coordinator.scheduling.picture import weigh
+from fleet.messages import Crashed, Finished, Message, Returned
+
+log = logging.getLogger(__name__)
+
+_job = attrgetter("job")
+
+
+class Succession:
+    """Rows of the jobs at work that were sent before this coordinator came. Owned by the controller's thread."""
+
+    def __init__(self, roster: Roster, sent: Sequence[tuple[int, str, str]]) -> None:
+        """`sent` is what the ledger knows of open rows, see `Ledger.sent_rows`."""
+        self._roster = roster
+        self._legacy = Legacy(sent)
+        for row, worker, _ in sent:
+            roster.assignments.remember(row, worker)
+
+    def claim(self, job: int, rows: Iterable[OpenRow]) -> list[OpenRow]:
+        """Rows for a job's pool: those that a worker may have are kept for it until it tells."""
+        return self._legacy.claim(job, rows)
+
+    def look(self) -> list[OpenRow]:
+        """Settles what can be by now; rows of workers that are gone, to be given back. What only waited in a queue is
+        in the pool again."""
+        lost = []
+        for worker in self._legacy.workers() if len(self._legacy) else ():
+            member = self._roster.members.get(worker)
+            if member is None or member.presence is Presence.LOST:
+                lost += self._legacy.heard(worker, ())[1]
+            elif member.beat is not None:
+                held, free = self._legacy.heard(worker, frozenset(member.beat.shards))
+                self._adopt(member, held)
+                for job, rows in groupby(sorted(free, key=_job), key=_job):
+                    self._roster.runs[job].backlog.add(rows)
+        return lost
+
+    def told(self, member: Member, messages: Iterable[Message]) -> None:
+        """A worker reports on rows: it had them, whether it was heard or not."""
+        for message in messages:
+            if isinstance(message, Finished):
+                self._adopt(member, self._legacy.told(member.id, [row.id for row in message.rows]))
+            elif isinstance(message, Crashed | Returned):
+                self._adopt(member, self._legacy.told(member.id, message.rows))
+
+    def drop(self, job: int) -> list[OpenRow]:
+        """A job is given up: its rows that nobody told of."""
+        return self._legacy.drop(job)
+
+    def _adopt(self, member: Member, held: Held) -> None:
+        for shard, rows in held.items():
+            run = self._roster.runs[rows[0].job]
+            flight = Flight(id=shard, worker=member.id, job=run.job.id, rows={row.id: row for row in rows})
+            weigh(flight, run.lengths, run.computed_share)
+            self._roster.assignments.adopt(flight)
+            log.info("%s still has %d rows of shard %s", member.id, len(rows), shard)
