@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 
 from fleet.job import Finish, JobState, RequestState, Sampling, Task
 
@@ -118,6 +119,12 @@ class JobRecord:
     submitted: bool = False
     #: why, for one that failed
     problem: str = ""
+
+    def told(self, text: str) -> str:
+        """`text` as it may leave this machine: files that were sent here are named as they were by who sent them."""
+        for path in self.spec.inputs if self.submitted else ():
+            text = text.replace(path, Path(path).name)
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def build_app(
     uploads.clear_broken()
     for folder in state.root.glob(f"{DRAFTS}*/"):  # being sent when a kill -9 came
         shutil.rmtree(folder, ignore_errors=True)
-    return Starlette(
+    app = Starlette(
         routes=[
             *Files(uploads, batches, jobs).routes(),
             *BatchRoutes(desk, state, uploads, batches, jobs).routes(),
@@ -41,3 +41,5 @@ def build_app(
         middleware=[Middleware(Door, access)],
         exception_handlers=HANDLERS,
     )
+    app.state.folder = str(state.root)
+    return app

@@ -63,7 +63,7 @@ class Batches:
         try:
             folder.mkdir(parents=True, mode=0o700)
         except OSError as error:
-            raise StorageError(f"no output can be written to {self._root} ({error.strerror})") from error
+            raise StorageError(f"no output can be written on the coordinator's Mac ({error.strerror})") from error
         return str(folder / "output")
 
     def drop_output(self, output: str) -> None:

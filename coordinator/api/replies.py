@@ -77,16 +77,17 @@ def of_refusal(_: Request, error: Exception) -> Response:
     return refusal(error)
 
 
-def of_fleet(_: Request, error: Exception) -> Response:
-    """Answers an error of ours: the asker's, the disk's, or the coordinator's."""
+def of_fleet(request: Request, error: Exception) -> Response:
+    """Answers an error of ours: the asker's, the disk's, or the coordinator's, whose folders are not told."""
+    text = str(error).replace(request.app.state.folder, "the coordinator's state folder")
     if isinstance(error, NoRoomError):
-        return refusal(ApiError(413, str(error), code="no_room"))
+        return refusal(ApiError(413, text, code="no_room"))
     if isinstance(error, StorageError):
-        return refusal(ApiError(507, str(error), code="storage"))
+        return refusal(ApiError(507, text, code="storage"))
     if isinstance(error, UsageError | ModelError | RequestError):
-        return refusal(ApiError(400, str(error), code="invalid_request"))
+        return refusal(ApiError(400, text, code="invalid_request"))
     assert isinstance(error, FleetError)
-    return refusal(ApiError(503, str(error), code="unavailable"))
+    return refusal(ApiError(503, text, code="unavailable"))
 
 
 def of_http(request: Request, error: Exception) -> Response:

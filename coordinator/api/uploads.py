@@ -103,7 +103,7 @@ class Uploads:
             folder.mkdir(parents=True, mode=0o700)
             stream = (folder / safe_name(filename)).open("xb")
         except OSError as error:
-            raise StorageError(f"an upload cannot be written to {self._root} ({error.strerror})") from error
+            raise StorageError(f"an upload cannot be written on the coordinator's Mac ({error.strerror})") from error
         arrival = Arrival(stream, folder)
         try:
             with stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from coordinator.control.front_desk import FrontDesk
@@ -40,7 +41,11 @@ class JobSeen:
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it: what is recorded, and the rates where somebody works on it."""
         live = asdict(self.line) if self.line else {}
+        spec = self.status.record.spec
         return as_dict(self.status, self.state) | {
+            # their folders are this machine's
+            "inputs": [Path(name).name for name in spec.inputs],
+            "output": Path(spec.output).name,
             "error": self.error,
             "priority": self.status.record.priority,
             "retried": live.get("retried", 0),

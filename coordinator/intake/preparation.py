@@ -10,7 +10,7 @@ from coordinator.control.front_desk import Order
 from coordinator.intake.intake import Intake, IntakeOptions
 from coordinator.records import JobRecord, JobSpec
 from fleet.config import StateDir
-from fleet.errors import UsageError
+from fleet.errors import ModelError, UsageError
 from fleet.job import Task
 from fleet.model import find_model, weights_hash
 
@@ -45,7 +45,10 @@ def prepare(job: JobRecord, state: StateDir) -> Prepared:
 
     Raises FleetError for a model or an input that cannot be worked on.
     """
-    folder = find_model(job.spec.model)
+    try:
+        folder = find_model(job.spec.model)
+    except ModelError as error:
+        raise ModelError(f"on the coordinator's Mac: {error}") from error
     model_hash = weights_hash(folder, state.root / "hashes.json")
     intake = Intake(job.spec.inputs, options_of(job.spec), folder, model_hash)
     intake.use_salt(job.salt)

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -73,7 +73,7 @@ def write_results(
         with ExitStack() as stack:
             known = ledger.counts(job.id).requests  # both readings stop there, also beside a run that adds some
             paper = stack.enter_context(draft(Path(output)))
-            first, second = (islice(ledger.answers(job.id), known) for _ in range(2))
+            first, second = (islice(_answers(ledger, job), known) for _ in range(2))
             table = stack.enter_context(AnswerTable(paper.stream, first, job.spec.task))
             counts = _write_files(second, output, table.add, error_line)
             table.close()
@@ -81,17 +81,27 @@ def write_results(
         return counts
     line_of = _openai(job) if openai else _flat(job)
     if output == STDOUT:
-        return _write_stream(ledger.answers(job.id, vectors=vectors), line_of, stdout or sys.stdout.buffer)
+        return _write_stream(_answers(ledger, job, vectors=vectors), line_of, stdout or sys.stdout.buffer)
     with draft(Path(output)) as paper:
 
         def add(answer: Answer) -> None:
             if not openai or answer.state is RequestState.DONE:
                 paper.stream.write(as_bytes(line_of(answer)))
 
-        answers = ledger.answers(job.id, vectors=vectors)
+        answers = _answers(ledger, job, vectors=vectors)
         counts = _write_files(answers, output, add, line_of if openai else error_line)
         paper.keep()
     return counts
+
+
+def _answers(ledger: Ledger, job: JobRecord, *, vectors: bool = False) -> Iterator[Answer]:
+    """The job's answers; a failed one says where it came from as it may be told."""
+    for answer in ledger.answers(job.id, vectors=vectors):
+        if answer.error is None:
+            yield answer
+        else:
+            source = replace(answer.source, file=job.told(answer.source.file))
+            yield replace(answer, source=source, error=job.told(answer.error))
 
 
 def _write_vectors(ledger: Ledger, job: JobRecord, output: str, *, openai: bool) -> ResultCounts:
@@ -99,7 +109,7 @@ def _write_vectors(ledger: Ledger, job: JobRecord, output: str, *, openai: bool)
 
     def pass_on(add: Callable[[Answer], None]) -> None:
         nonlocal counts
-        counts = _write_files(ledger.answers(job.id, vectors=True), output, add, error_line)
+        counts = _write_files(_answers(ledger, job, vectors=True), output, add, error_line)
 
     write_vectors(ledger, job, output, openai=openai, pass_on=pass_on)
     return counts

@@ -145,7 +145,9 @@ def test_a_job_that_cannot_be_read_fails_with_the_sentence(place: Place, broken:
     number = place.office.submit(order)
     other = place.office.submit(place.order("b"))
     failed = place.until(number, Stage.FAILED)
-    assert ("no model folder" if broken == "model" else "nothing to do") in failed.error
+    missing, empty = "on the coordinator's Mac: no model folder", "nothing to do: a.jsonl has"
+    assert (missing if broken == "model" else empty) in failed.error
+    assert str(place.folder / "a.jsonl") not in failed.error
     record = place.ledger.job(number).record
     assert (record.state, record.problem) == (JobState.FAILED, failed.error)
     run_to_end(place, other)
@@ -215,7 +217,7 @@ def test_a_model_no_worker_can_load_fails_the_job_and_one_that_some_can_does_not
         place.controller._returned(place.controller.members[worker], Returned(rows=rows, reason="too large"))
         place.controller.assignments.validate()
         assert (number not in place.controller.runs) is ends, worker
-    assert place.until(number, Stage.FAILED).error == "too large"
+    assert place.until(number, Stage.FAILED).error == "on v: too large"
 
 
 def test_jobs_wait_in_the_ledger_while_many_are_open_and_the_urgent_one_does_not(place: Place) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from coordinator.ledger.ledger import Ledger
 from coordinator.outputs.results import ResultCounts, errors_file, write_results
-from coordinator.records import JobRecord
+from coordinator.records import JobRecord, Source
 from fleet.config import StateDir
 from fleet.errors import StorageError, UsageError
 from fleet.job import Finish, Task
@@ -46,6 +46,23 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def beside(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
+
+
+@pytest.mark.parametrize("openai", [True, False])
+def test_failures_of_a_submitted_job_name_the_file_as_it_was_sent(ledger: Ledger, out: Path, *, openai: bool) -> None:
+    """They named the folder on the coordinator's disk where the upload was kept."""
+    upload = "/Users/somebody/.local/state/fleet/uploads/file-0123456789ab/mails.jsonl"
+    job = ledger.begin_job(replace(spec(), inputs=(upload,)), submitted=True)[0]
+    named = [replace(request("a", 1, url=CHAT), source=Source(file=upload, line=line)) for line in (1, 2)]
+    ledger.add_requests(job.id, [*named, replace(named[0], custom_id="b", source=Source(file=upload, line=3))])
+    ledger.commit("w", [failed(1)])
+    write_results(ledger, job, openai=openai, output=str(out))
+    lines = read(errors_file(str(out)))
+    assert [line["source"] for line in lines] == ["mails.jsonl:1", "mails.jsonl:2", "mails.jsonl:3"]
+    assert "already used at mails.jsonl:1" in json.dumps(lines[1]["error"])
+    stream = io.BytesIO()
+    write_results(ledger, job, openai=openai, output="-", stdout=stream)
+    assert b"somebody" not in out.read_bytes() + stream.getvalue()
 
 
 # -- flat ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import httpx2
 import openai
 import pytest
 
+from coordinator.client.fleet_client import FleetClient
 from fleet import pin
 from tests.api_fleet import ApiFleet
 from tests.runner import wait_until
@@ -72,7 +73,7 @@ def test_fifty_lines_go_in_and_come_back_in_order(client: openai.OpenAI, model: 
     assert all(line["response"]["body"]["choices"][0]["message"]["content"].startswith("row ") for line in lines)
 
 
-def test_what_failed_is_in_the_error_file(client: openai.OpenAI, model: Path) -> None:
+def test_what_failed_is_in_the_error_file(client: openai.OpenAI, secured: ApiFleet, model: Path) -> None:
     lines = [batch_line(0, str(model)), batch_line(1, str(model), tools=[{"type": "function"}]), "not json"]
     uploaded = client.files.create(file=("b.jsonl", "\n".join(lines).encode()), purpose="batch")
     made = client.batches.create(input_file_id=uploaded.id, endpoint="/v1/chat/completions", completion_window="24h")
@@ -83,6 +84,11 @@ def test_what_failed_is_in_the_error_file(client: openai.OpenAI, model: Path) ->
     errors = [json.loads(line) for line in client.files.content(batch.error_file_id).text.splitlines()]
     assert [line["custom_id"] for line in errors] == ["q1", None]
     assert "tools" in errors[0]["error"]["message"]
+    assert [line["source"] for line in errors] == ["b.jsonl:2", "b.jsonl:3"]
+    with FleetClient(secured.url, secured.key, secured.certificate.path.read_text()) as ours:
+        (job,) = ours.get("/fleet/jobs")
+    assert job["inputs"] == ["b.jsonl"]
+    assert str(secured.state.root) not in json.dumps(job), "folders of the coordinator are its own"
     about = client.files.retrieve(batch.error_file_id)
     assert about.purpose == "batch_output"
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,6 +18,7 @@ from coordinator.api import uploads as uploads_module
 from coordinator.api.replies import BODY_BYTES
 from coordinator.api.uploads import Uploads, safe_name
 from fleet.config import StateDir
+from fleet.errors import StorageError
 from tests.api_fleet import ApiFleet
 from tests.runner import wait_until
 
@@ -140,6 +142,23 @@ def test_an_upload_for_which_there_is_no_room_is_413(
     got, _ = ask("POST", "/v1/files", chunks, Content_Type=f"multipart/form-data; boundary={BOUNDARY}")
     assert got == 413
     assert left(fleet) == []
+
+
+def test_a_folder_that_cannot_be_written_is_not_told(ask: Asker, fleet: ApiFleet) -> None:
+    blocked = fleet.state.root / "uploads"
+    shutil.rmtree(blocked, ignore_errors=True)
+    blocked.write_text("")
+    got, answer = ask.upload(form(PURPOSE, FILE))
+    blocked.unlink()
+    assert (got, answer["error"]["code"]) == (507, "storage")
+    assert "cannot be written on the coordinator's Mac" in answer["error"]["message"]
+
+
+def test_an_error_of_the_record_names_no_folder(ask: Asker, fleet: ApiFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = StorageError(f"{fleet.state.root / 'ledger.sqlite'} cannot be read")
+    monkeypatch.setattr(fleet.service, "queues", Mock(side_effect=error))
+    got, answer = ask("GET", "/fleet/queues")
+    assert (got, answer["error"]["message"]) == (507, "the coordinator's state folder/ledger.sqlite cannot be read")
 
 
 @pytest.mark.parametrize("path", ["/v1/files", "/fleet/status", "/nowhere"])
