@@ -64,7 +64,7 @@ class Corpus:
         folder.mkdir()
         self.fleet = Fleet(folder)
         self.out = folder / "out.parquet"
-        self._command = ["run", "embed", backlog, "-m", model, "-o", self.out, "--json"]
+        self._command: list[str | Path] = ["run", "embed", backlog, "-m", model, "-o", self.out, "--json"]
         #: the most memory that a command held, of all so far
         self.most_bytes = 0
 
@@ -111,7 +111,8 @@ def peak_bytes(pid: int) -> int:
 
 def vectors(table: pa.Table) -> np.ndarray:
     column = table.column("vector").combine_chunks()
-    return column.flatten().to_numpy().reshape(len(column), -1)
+    found: np.ndarray = column.flatten().to_numpy().reshape(len(column), -1)
+    return found
 
 
 def test_killed_twice_a_corpus_ends_as_undisturbed_and_no_recorded_text_is_computed_again(
@@ -127,7 +128,7 @@ def test_killed_twice_a_corpus_ends_as_undisturbed_and_no_recorded_text_is_compu
         recorded = hit.kill(at, whole=whole)
         kills.append((recorded, len(hit.fleet.computed())))
         assert at <= len(recorded) < rows
-        print(f"killed with {len(recorded)} rows recorded, {kills[-1][1]} computed")
+        print(f"killed with {len(recorded)} rows recorded, {kills[-1][1]} told by the engine")
     hit.finish()
     computed = hit.fleet.computed()
     print(f"killed twice: {len(computed)} rows computed, at most {hit.most_bytes / 1e6:.0f} MB")
