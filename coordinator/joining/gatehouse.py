@@ -1,7 +1,9 @@
 """`python -m coordinator.joining.gatehouse`: joins TLS 1.3 connections to the broker's unix socket, each to its own.
 
-It passes bytes on and reads none of them. A side that reads slowly stops the other from being read. TLS here knows no
-half-open connection: an end on one side ends both, once what was read before it is written.
+It passes bytes on and reads none but the broker's first answers: until one of them shows that it knows the client, the
+connection is a stranger's, which makes way for others and ends soon. A side that reads slowly stops the other from
+being read. TLS here knows no half-open connection: an end on one side ends both, once what was read before it is
+written.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from coordinator.joining.strangers import Greeting, Limits, Strangers
 from fleet import leash, open_files
 
 log = logging.getLogger(__name__)
@@ -26,9 +29,13 @@ BUFFER_BYTES = 256 << 10
 #: How long a client may take over the handshake, and over the end of TLS, seconds.
 HANDSHAKE_S = 10.0
 SHUTDOWN_S = 3.0
-#: Connections at a time. A worker needs about six; each takes two files.
+#: Pause when no connection could be taken, seconds.
+ACCEPT_AGAIN_S = 0.2
+#: A crowd is told of so often, seconds.
+TELL_AGAIN_S = 60.0
+#: Connections of those that are let in, at a time. A worker needs about six; each takes two files.
 MAX_CLIENTS = 2000
-_FILES = 2 * MAX_CLIENTS + 100
+_FILES = 2 * (MAX_CLIENTS + Limits().most) + 100
 #: A silent peer is asked after this long, then this often, and given up after so many, seconds: 25 s in all.
 KEEPALIVE_S, KEEPALIVE_EVERY_S, KEEPALIVE_COUNT = 10, 5, 3
 
@@ -74,52 +81,134 @@ class Client(Side):
     def __init__(self, gatehouse: Gatehouse) -> None:
         super().__init__()
         self._gatehouse = gatehouse
+        #: ends its time as a stranger, and what works on its connection until it is joined to the broker
+        self.timer: asyncio.TimerHandle | None = None
+        self.meeting: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """TLS is up: the broker is called."""
+        """TLS is up."""
         super().connection_made(transport)
+        assert self.transport is not None, "set just now"
+        self.transport.pause_reading()
         _keep_alive(transport.get_extra_info("socket"))
-        self._gatehouse.arrived(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends the broker's side."""
         super().connection_lost(error)
         self._gatehouse.left(self)
 
+    def send_away(self) -> None:
+        """Ends it at once, however far it is."""
+        if self.transport is not None:
+            self.transport.abort()
+        elif self.meeting is not None:
+            self.meeting.cancel()
+
+
+class BrokerSide(Side):
+    """The broker's end: its first answers tell whether it lets the client in."""
+
+    def __init__(self, client: Client, gatehouse: Gatehouse) -> None:
+        super().__init__()
+        self.other = client
+        self._client = client
+        self._gatehouse = gatehouse
+        self._greeting: Greeting | None = Greeting()
+
+    def data_received(self, data: bytes) -> None:
+        """Passes on."""
+        if self._greeting is not None and self._greeting.lets_in(data):
+            self._greeting = None
+            self._gatehouse.let_in(self._client)
+        super().data_received(data)
+
 
 class Gatehouse:
-    """All pairs."""
+    """All pairs. Who has not been let in by the broker is a stranger, of whom there are few, and none for long."""
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, context: ssl.SSLContext, limits: Limits | None = None) -> None:
         self._broker = broker
-        self._clients: set[Client] = set()
-        self._calls: set[asyncio.Task[None]] = set()
+        self._context = context
+        self._limits = limits or Limits()
+        self._strangers: Strangers[Client] = Strangers(self._limits)
+        self._welcome: set[Client] = set()
+        self._tell_s = 0.0
 
-    def arrived(self, client: Client) -> None:
-        """Joins a client to a new connection of the broker."""
-        assert client.transport is not None, "set when its connection was made"
-        if len(self._clients) >= MAX_CLIENTS:
-            log.warning("%s is turned away: %d connections are open", _peer(client), len(self._clients))
-            client.transport.abort()
-            return
-        self._clients.add(client)
-        client.transport.pause_reading()
-        call = asyncio.get_running_loop().create_task(self._join(client))
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+    async def serve(self, listener: socket.socket) -> None:
+        """Takes connections in until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        while True:
+            try:
+                connection, peer = await loop.sock_accept(listener)
+            except OSError as error:  # it is gone already, or no file is free
+                log.warning("a connection could not be taken (%s)", error.strerror)
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            self._arrived(connection, str(peer[0]))
+
+    def let_in(self, client: Client) -> None:
+        """The broker knows it: from now on it may stay."""
+        self._forget(client)
+        self._welcome.add(client)
 
     def left(self, client: Client) -> None:
         """Forgets a client."""
-        self._clients.discard(client)
+        self._forget(client)
+        self._welcome.discard(client)
 
-    async def _join(self, client: Client) -> None:
+    def _arrived(self, connection: socket.socket, address: str) -> None:
+        if len(self._welcome) >= MAX_CLIENTS:
+            log.warning("%s is turned away: %d connections are open", address, len(self._welcome))
+            connection.close()
+            return
+        loop, client = asyncio.get_running_loop(), Client(self)
+        client.meeting = loop.create_task(self._meet(client, connection, address))
+        client.meeting.add_done_callback(
+            lambda task: self._broken_off(client, connection) if task.cancelled() else None
+        )
+        client.timer = loop.call_later(self._limits.patience_s, client.send_away)
+        crowded_out = self._strangers.add(client, address)
+        if crowded_out is not None:
+            crowded_out.send_away()
+            if loop.time() >= self._tell_s:
+                self._tell_s = loop.time() + TELL_AGAIN_S
+                log.warning("%s: so many connections say nothing that the oldest make way", address)
+
+    def _broken_off(self, client: Client, connection: socket.socket) -> None:
+        """It was sent away before TLS was up."""
+        connection.close()
+        self.left(client)
+
+    def _forget(self, client: Client) -> None:
+        """It is no stranger any more."""
+        self._strangers.discard(client)
+        if client.timer is not None:
+            client.timer.cancel()
+
+    async def _meet(self, client: Client, connection: socket.socket, address: str) -> None:
+        """TLS, then a connection of the broker's for it."""
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: client,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        except OSError as error:  # strangers can cause it at will
+            log.info("a connection failed: %s", type(error).__name__)
+            self.left(client)
+        else:
+            await self._join(client, address)
+
+    async def _join(self, client: Client, address: str) -> None:
         assert client.transport is not None, "set when its connection was made"
-        side = Side()
-        side.other = client
+        side = BrokerSide(client, self)
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: side, self._broker)
         except OSError as error:
-            log.warning("%s is turned away: the broker is away (%s)", _peer(client), error.strerror)
+            log.warning("%s is turned away: the broker is away (%s)", address, error.strerror)
             client.transport.abort()
             return
         client.other = side
@@ -127,11 +216,6 @@ class Gatehouse:
             client.connection_lost(None)
         else:
             client.transport.resume_reading()
-
-
-def _peer(client: Client) -> str:
-    name = client.transport.get_extra_info("peername") if client.transport else None
-    return str(name[0]) if name else "a client"
 
 
 def _keep_alive(connection: Any) -> None:
@@ -145,26 +229,16 @@ def _keep_alive(connection: Any) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
 
 
-async def _serve(broker: str, listeners: Sequence[socket.socket], context: ssl.SSLContext) -> None:
+async def _serve(gatehouse: Gatehouse, listeners: Sequence[socket.socket]) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_note)
-    gatehouse = Gatehouse(broker)
-    servers = [
-        await loop.create_server(
-            lambda: Client(gatehouse),
-            sock=listener,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_S,
-            ssl_shutdown_timeout=SHUTDOWN_S,
-        )
-        for listener in listeners
-    ]
+    tasks = [loop.create_task(gatehouse.serve(listener)) for listener in listeners]
     log.info("open at %s", ", ".join(str(listener.getsockname()) for listener in listeners))
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     await ended.wait()
-    for server in servers:
-        server.close()
+    for task in tasks:
+        task.cancel()
 
 
 def _note(_loop: asyncio.AbstractEventLoop, trouble: dict[str, Any]) -> None:
@@ -193,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     leash.hold()
     open_files.allow(_FILES)
     listeners = [socket.socket(fileno=fd) for fd in args.listen]
-    asyncio.run(_serve(args.broker, listeners, _context(args.certificate, args.key)))
+    asyncio.run(_serve(Gatehouse(args.broker, _context(args.certificate, args.key)), listeners))
     return 0
 
 

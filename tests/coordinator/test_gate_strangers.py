@@ -1,0 +1,160 @@
+"""Sockets that say nothing do not shut the gate: a few hundred of them, at small limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.joining.certificate import Certificate
+from coordinator.joining.gatehouse import Gatehouse, _context
+from coordinator.joining.strangers import Limits
+from fleet import pin
+from fleet.config import StateDir
+from tests.runner import wait_until
+
+LIMITS = Limits(most=60, most_of_one=40, patience_s=60.0)
+PASSWORD, WELCOME, UNKNOWN = b"AUTH", b"+OK\r\n", b"-NOAUTH Authentication required.\r\n"
+
+
+class OpenGate:
+    """A gatehouse in a thread of this process, in front of a broker that knows one word."""
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self._path = str(folder / "broker.sock")
+        self.certificate = Certificate.of(StateDir(folder))
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=500)
+        self._trust = pin.context(self.certificate.path.read_text())
+        self._ended, self._up = threading.Event(), threading.Event()
+        self._sockets: list[socket.socket] = []
+        self._limits = limits
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._thread.start()
+        assert self._up.wait(5)
+
+    async def _serve(self) -> None:
+        context = _context(str(self.certificate.path), str(self.certificate.key_path))
+        self.house = Gatehouse(self._path, context, self._limits)
+        broker = await asyncio.start_unix_server(_answer, self._path)
+        task = asyncio.create_task(self.house.serve(self._listener))
+        self._up.set()
+        while not self._ended.is_set():
+            await asyncio.sleep(0.02)
+        task.cancel()
+        broker.close()
+
+    def plain(self, source: str = "127.0.0.1") -> socket.socket:
+        """A connection that has not said a word."""
+        made = socket.create_connection(self._listener.getsockname(), 5, source_address=(source, 0))
+        self._sockets.append(made)
+        return made
+
+    def call(self, source: str = "127.0.0.1") -> ssl.SSLSocket:
+        """One with TLS."""
+        secured = self._trust.wrap_socket(self.plain(source))
+        self._sockets.append(secured)
+        return secured
+
+    def newcomer(self, source: str = "127.0.0.1") -> ssl.SSLSocket:
+        """One that says its password, and is let in."""
+        made = self.call(source)
+        made.sendall(PASSWORD)
+        assert made.recv(100) == WELCOME
+        return made
+
+    @property
+    def strangers(self) -> int:
+        return len(self.house._strangers)
+
+    def close(self) -> None:
+        for opened in self._sockets:
+            opened.close()
+        self._ended.set()
+        self._thread.join(5)
+        self._listener.close()
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while said := await reader.read(100):
+            writer.write(WELCOME if said == PASSWORD else UNKNOWN)
+            await writer.drain()
+    writer.close()
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the other side has ended it."""
+    connection.settimeout(0.0)
+    try:
+        return connection.recv(100) == b""
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        return True
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[OpenGate]:
+    gate = OpenGate(tmp_path, LIMITS)
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[OpenGate]:
+    gate = OpenGate(tmp_path, Limits(most=60, most_of_one=40, patience_s=0.4))
+    yield gate
+    gate.close()
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_hundreds_of_idle_connections_of_one_address_let_a_newcomer_in_at_once(gate: OpenGate, *, tls: bool) -> None:
+    """2,000 of them filled the gate until they went by themselves, which idle ones never do."""
+    early = gate.newcomer()
+    idle = [gate.call() if tls else gate.plain() for _ in range(200)]
+    began = time.monotonic()
+    late = gate.newcomer()
+    assert time.monotonic() - began < 2
+    wait_until(lambda: sum(map(ended, idle)) >= 200 - LIMITS.most_of_one, within_s=5, story="the oldest make way")
+    assert gate.strangers <= LIMITS.most_of_one
+    for welcome in (early, late):
+        welcome.sendall(PASSWORD)
+        assert welcome.recv(100) == WELCOME, "who is let in does not make way"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 and so on are addresses of this machine on Linux alone")
+def test_a_crowd_from_many_addresses_shuts_nobody_out(gate: OpenGate) -> None:
+    for n in range(200):
+        gate.call(f"127.0.0.{2 + n % 20}")
+    gate.newcomer()
+    wait_until(lambda: gate.strangers <= LIMITS.most, within_s=5)
+    assert gate.strangers > LIMITS.most_of_one
+
+
+def test_strangers_are_sent_away_after_a_while_and_who_was_let_in_stays(hasty: OpenGate) -> None:
+    welcome = hasty.newcomer()
+    silent, idle, guessing = hasty.plain(), hasty.call(), hasty.call()
+    for _ in range(10):
+        with contextlib.suppress(OSError):
+            guessing.sendall(b"PING")
+            guessing.recv(100)
+        time.sleep(0.1)
+    wait_until(lambda: all(map(ended, (silent, idle, guessing))), within_s=5, story="strangers are sent away")
+    assert hasty.strangers == 0
+    welcome.sendall(PASSWORD)
+    assert welcome.recv(100) == WELCOME
+
+
+def test_a_stranger_that_goes_by_itself_leaves_nothing_behind(gate: OpenGate) -> None:
+    for opened in [*(gate.plain() for _ in range(10)), *(gate.call() for _ in range(10))]:
+        opened.close()
+    wait_until(lambda: gate.strangers == 0, within_s=5, story="they are forgotten")
+    gate.newcomer()
