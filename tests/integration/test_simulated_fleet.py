@@ -18,9 +18,9 @@ from ops.bench.simulation.run import Delays, Simulation
 from ops.bench.simulation.workload import Workload
 from tests.paced_fleet import TURN_S, PacedFleet, calibrated, faster, trip_s
 
-#: Machines run so many times faster than the Macs of the simulation, so that 10,000 rows take three minutes.
+#: Machines run so many times faster than the Macs of the simulation, so that 20,000 rows take six minutes.
 SCALE = 10.0
-ROWS = 10_000
+ROWS = 20_000
 #: How far apart real and simulated time may be, each over its bound.
 APART = 0.02
 #: The last rows fall now here, now there: the simulator is asked with turns a little shorter and longer, too.
