@@ -100,6 +100,8 @@ class Sender:
         members, assignments = self._roster.members, self._roster.assignments
         match decision:
             case Cut(worker=worker, longest=longest, ahead=ahead):
+                if ahead:
+                    self._make_room(members[worker])
                 anyhow = not ahead and longest is not None and not self._roster.holds_more(run, longest)
                 return list(self._load(run, members[worker], run.take(decision, anyhow=anyhow), ahead=ahead))
             case Steal(shard=shard, source=source, target=target):
@@ -121,6 +123,21 @@ class Sender:
                 run.copied += 1
                 moves.copied(source, target)
                 return list(self._load(run, members[target], [flight.rows[row]], copy=True))
+
+    def _make_room(self, member: Member) -> None:
+        """What waits with a worker's agent goes back to its pool: it would run before rows that are to go ahead, and
+        the agent takes those no sooner than it has begun with it."""
+        assignments, beat = self._roster.assignments, member.beat
+        if beat is None:
+            return
+        there = [flight for flight in assignments.of(member.id) if flight.id in beat.shards]
+        plain = [flight for flight in there if not flight.exclusive and not flight.copy]
+        running = set(member.running)
+        rows = tuple(row for flight in plain for row in flight.rows if row not in running)
+        if rows:
+            self._dispatch.control(member.id, Cancel(rows=rows))
+        for row in assignments.release(rows, member.id):
+            self._roster.runs[row.job].backlog.add([row])
 
     def _trials(self) -> list[Addressed]:
         """Suspects: each trial for a worker that they crashed least, and of those the one that has fewest trials,

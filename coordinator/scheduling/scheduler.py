@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from coordinator.scheduling.fleet_view import Cut, Decision, FleetView, PoolView, WorkerView, seconds
 from coordinator.scheduling.rebalance import rebalance
@@ -40,16 +41,18 @@ def decide(view: FleetView) -> list[Decision]:
 
 
 def again(workers: Sequence[WorkerView], pool: PoolView) -> list[Cut]:
-    """Rows that were given back, at once and however full the windows are: each worker gets its part by speed."""
+    """Rows that were given back, at once and however full the windows are: each worker gets its part by speed, and
+    all get some of the first, which ran when they were lost."""
     takers = [worker for worker in workers if pool.back and pool.fits(worker)]
     speed = sum(1 / _row_s(worker, pool) for worker in takers)
-    made: list[Cut] = []
+    made: list[list[Cut]] = []
     left = pool.back
     for worker in sorted(takers, key=lambda worker: _row_s(worker, pool)):
         rows = min(math.ceil(pool.back / _row_s(worker, pool) / speed), left)
-        made += [replace(cut, ahead=True) for cut in _split(worker, rows, _half_batch(worker), pool)]
+        made.append(_split(worker, rows, _half_batch(worker), pool))
         left -= rows
-    return made
+    in_turn = (cut for cuts in zip_longest(*made) for cut in cuts if cut is not None)
+    return [replace(cut, ahead=True) for cut in in_turn]
 
 
 def cuts(workers: Sequence[WorkerView], pool: PoolView) -> list[Cut]:

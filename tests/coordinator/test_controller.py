@@ -19,9 +19,9 @@ from coordinator.records import NewRequest, NewRow, Source
 from fleet.config import StateDir
 from fleet.errors import BrokerError
 from fleet.job import KeyHeader, KeyMaker, Sampling
-from fleet.messages import Crashed, Finished, Shard
+from fleet.messages import Cancel, Crashed, Finished, Shard
 from tests.ledgers import done, spec
-from tests.post import Post
+from tests.post import Post, beat
 from tests.runner import wait_until
 
 SYSTEMS = [[7] * 100, [8] * 70]
@@ -244,3 +244,23 @@ def test_rows_that_come_back_stand_in_their_new_queue_in_the_order_they_came(led
     first = front[0]
     assert len(front) > 1
     assert set(first) <= set(lost[: 2 * len(first)])
+
+
+def test_rows_that_come_back_run_before_those_that_wait_with_an_agent(ledger: Ledger) -> None:
+    """They were first in the queue, of which an agent takes no more while a batch's worth waits with it."""
+    work = Work(ledger).take_in()
+    controller = work.controller
+    work.sent()
+    held, queued, *_ = controller.assignments.of("w")
+    row, *waiting = held.rows
+    work.member.beat = beat(shards=(held.id,), running=((row, 3),))
+    controller.give_back(controller.assignments.release_shard(queued.id))
+    back, retried = set(queued.rows), work.run.retried
+    work.post.shards.clear()
+    controller.send_work()
+    controller.assignments.validate()
+    assert work.post.orders == [("w", Cancel(rows=tuple(waiting)))]
+    assert list(held.rows) == [row], "what runs goes on"
+    assert back <= {row.id for shard in work.post.shards for row in shard.rows}
+    assert work.run.retried == retried, "what waited was not begun with"
+    assert len(controller.assignments) + len(work.run.backlog) == ROWS

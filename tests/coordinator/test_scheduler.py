@@ -63,6 +63,13 @@ def test_rows_given_back_go_out_at_once_ahead_of_full_windows_and_by_speed() -> 
     assert max(cut.rows for cut in made) <= FAST.cap / 2  # type: ignore[union-attr]
 
 
+def test_each_worker_gets_some_of_the_first_rows_given_back() -> None:
+    fleet = [replace(FAST, id=name) for name in "abc"]
+    made = again(fleet, replace(POOL, back=6 * FAST.cap))
+    assert [cut.worker for cut in made[:6]] == ["a", "b", "c"] * 2
+    assert sum(cut.rows for cut in made) == 6 * FAST.cap
+
+
 def test_without_rows_given_back_nothing_goes_ahead() -> None:
     assert again([SLOW, FAST], POOL) == []
 

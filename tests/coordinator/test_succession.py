@@ -132,7 +132,7 @@ def test_reports_count_before_their_worker_was_heard(second: Coordinator, ledger
     second.turn(told=(Finished(rows=(done(1),)), Returned(rows=(2,), id="n-1")))
     assert ledger.counts(second.run.job.id).done == second.run.computed == 1
     second.post.told = []
-    second.turn(here("w"), here("v", "v-1"))
+    second.turn(here("w"), here("v", "v-1", running=(3, 4)))
     assert 2 in second.sent()
     assert second.controller.assignments.flights["v-1"].rows.keys() == {3, 4}
 
