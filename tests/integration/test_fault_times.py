@@ -18,7 +18,7 @@ from fleet.messages import Beat
 from tests.fault_yard import FaultYard
 from tests.fleet_hosts import ENGINE
 from tests.models import tiny_llama
-from tests.runner import wait_until
+from tests.runner import ROOT, wait_until
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 SEED, KILLS, JOINS = 20261130, 20, 20
@@ -95,6 +95,7 @@ def test_rows_of_a_killed_worker_are_back_in_the_pool_within_14_s(tmp_path: Path
                 elsewhere.append(time.monotonic() - killed)
                 back.append(yard.await_event(f"{name} is lost") - at)
                 print(f"{name}: {back[-1]:.1f} s, {elsewhere[-1]:.1f} s", flush=True)
+                yard.workers[name].end()
                 yard.rejoin(name)
         yard.fleet.run("cancel", str(job)).expect(0)
         with yard.ledger() as ledger:
@@ -111,7 +112,8 @@ def test_a_worker_that_joins_has_a_shard_within_3_s_of_its_model(tmp_path: Path,
         for number in range(JOINS):
             name = f"n{number}"
             notes = yard.folder / f"{name}.admitted"
-            yard.join(name, FAKE_LOAD_S="0.5", FLEET_TEST_ENGINE=ENGINE, FAKE_ADMITTED=str(notes))
+            engine = {"FLEET_TEST_ENGINE": ENGINE, "PYTHONPATH": str(ROOT)}
+            yard.join(name, FAKE_LOAD_S="0.5", FAKE_ADMITTED=str(notes), **engine)
             yard.await_event(f"{name} has joined", within_s=60)
             with yard.broker() as client:
                 first.append(first_rows_s(client, yard.worker_id(name), notes))
