@@ -43,13 +43,14 @@ class OpenGate:
     async def _serve(self) -> None:
         context = _context(str(self.certificate.path), str(self.certificate.key_path))
         self.house = Gatehouse(self._path, context, self._limits)
-        broker = await asyncio.start_unix_server(_answer, self._path)
+        broker = await asyncio.get_running_loop().create_unix_server(Broker, self._path)
         task = asyncio.create_task(self.house.serve(self._listener))
         self._up.set()
         while not self._ended.is_set():
             await asyncio.sleep(0.02)
         task.cancel()
         broker.close()
+        await asyncio.sleep(0.05)  # for what was closed last
 
     def plain(self, source: str = "127.0.0.1") -> socket.socket:
         """A connection that has not said a word."""
@@ -77,17 +78,21 @@ class OpenGate:
     def close(self) -> None:
         for opened in self._sockets:
             opened.close()
+        wait_until(lambda: not self.strangers and not self.house._welcome, within_s=5, story="all are gone")
         self._ended.set()
         self._thread.join(5)
         self._listener.close()
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while said := await reader.read(100):
-            writer.write(WELCOME if said == PASSWORD else UNKNOWN)
-            await writer.drain()
-    writer.close()
+class Broker(asyncio.Protocol):
+    """Knows one word, and says so."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(WELCOME if data == PASSWORD else UNKNOWN)
 
 
 def ended(connection: socket.socket) -> bool:
