@@ -20,8 +20,9 @@ from worker.knee_store import KneeStore
 from worker.loop import Inbox
 from worker.token_budget import SAMPLE_TOKENS, TokenBudget
 
-#: Tokens of a batch until it is measured.
-CPU_TOKENS, GPU_TOKENS = 1024, 8192
+#: Tokens of a batch until it is measured. On a CPU, 150 texts of mixed lengths through MiniLM took 2.24, 2.25, 2.54 and
+#: 2.85 s of processor time in batches of 256, 512, 1,024 and 2,048 tokens.
+CPU_TOKENS, GPU_TOKENS = 512, 8192
 
 
 def start_embedding(
