@@ -54,6 +54,9 @@ class Sender:
         # All are in flight now: one that does not reach its queue is missed there, and its rows come back.
         for worker, shard, ahead in _in_turn(shards):
             self._dispatch.send(worker, shard, ahead=ahead)
+        # Now, when they are first in the queue: an agent that has room takes what is.
+        for worker in {worker: None for worker, shard, ahead in shards if ahead and not shard.exclusive}:
+            self._make_room(self._roster.members[worker])
         for sentence in (*moves.told(names), *self._shares.told(there, names)):
             self._tell(sentence)
         return bool(shards)
@@ -100,8 +103,6 @@ class Sender:
         members, assignments = self._roster.members, self._roster.assignments
         match decision:
             case Cut(worker=worker, longest=longest, ahead=ahead):
-                if ahead:
-                    self._make_room(members[worker])
                 anyhow = not ahead and longest is not None and not self._roster.holds_more(run, longest)
                 return list(self._load(run, members[worker], run.take(decision, anyhow=anyhow), ahead=ahead))
             case Steal(shard=shard, source=source, target=target):

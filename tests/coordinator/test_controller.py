@@ -257,9 +257,16 @@ def test_rows_that_come_back_run_before_those_that_wait_with_an_agent(ledger: Le
     controller.give_back(controller.assignments.release_shard(queued.id))
     back, retried = set(queued.rows), work.run.retried
     work.post.shards.clear()
+    told: list[set[int]] = []
+    control = work.post.control
+    work.post.control = lambda worker, message: (  # type: ignore[method-assign]
+        told.append({row.id for shard in work.post.shards for row in shard.rows} & back),
+        control(worker, message),
+    )[1]
     controller.send_work()
     controller.assignments.validate()
     assert work.post.orders == [("w", Cancel(rows=tuple(waiting)))]
+    assert told == [back], "the agent would take what is first in its queue when it is told"
     assert list(held.rows) == [row], "what runs goes on"
     assert back <= {row.id for shard in work.post.shards for row in shard.rows}
     assert work.run.retried == retried, "what waited was not begun with"
