@@ -47,8 +47,6 @@ CALIBRATED_S = 5.0
 #: Shards whose way to the engine is timed.
 TRIPS = 20
 PROMPT_TOKENS = 2000
-#: Between two decisions of the coordinator that it has nothing to do between, seconds.
-TURN_S = IDLE_S
 
 
 def faster(profile: Profile, times: float) -> Profile:
@@ -87,6 +85,8 @@ class PacedFleet:
         self.dispatch = NotingDispatch(self.broker.url)
         self.controller = Controller(ledger=self.ledger, dispatch=self.dispatch, tell=self.told.append)
         self._turn = Turn(self.controller, Watch(self.controller, self.broker))
+        #: so far
+        self.turns = 0
         self._processes = [self._start(profile) for profile in profiles]
 
     def _start(self, profile: Profile) -> subprocess.Popen[bytes]:
@@ -108,6 +108,7 @@ class PacedFleet:
         deadline = time.monotonic() + within_s
         while not until():
             assert time.monotonic() < deadline, "\n".join(self.told)
+            self.turns += 1
             if not self._turn.once():
                 time.sleep(IDLE_S)
 
@@ -128,11 +129,17 @@ class PacedFleet:
         while not job.read:
             job.take_in()
         self.controller.add_job(job)
+        self.turns = 0
         began_s = time.monotonic()
         self.work(until=job.done, within_s=within_s)
         took_s = time.monotonic() - began_s
         self.ledger.validate()
         return took_s
+
+    def busy_s(self, worker: str) -> float:
+        """That its engine worked, as of its last beat."""
+        figures = self.controller.members[worker].throughput.total
+        return figures.decode_s + figures.prefill_s
 
     def load_s(self, worker: str) -> float:
         """From the first shard for a worker to its engine's word that it is loaded."""

@@ -75,14 +75,13 @@ class Machine:
         self.wasted_tokens = 0.0
 
     @property
-    def held(self) -> int:
-        """Rows that the agent has and that do not decode yet."""
-        return len(self._waiting)
-
-    @property
     def is_idle(self) -> bool:
         """Whether its agent has no row."""
         return not self._running and not self._waiting
+
+    def waiting(self) -> list[int]:
+        """Rows that the agent has and that do not decode yet."""
+        return [row for row, *_ in self._waiting]
 
     def running(self) -> dict[int, int]:
         """Rows in the batch with the tokens they have made."""

@@ -57,7 +57,7 @@ class Ours:
             self._simulation.cancel(loser, lost)
 
     def beat(self, worker: str, machine: Machine, figures: Figures, now_s: float) -> None:
-        self._speeds[worker].report(figures, now_s, waits=machine.held > 0)
+        self._speeds[worker].report(figures, now_s, waits=bool(machine.waiting()))
         if self._seen[worker].cap and len(self._backlog) > len(self._assignments):
             return  # what a beat holds besides is not looked at before the end
         cap, longest = self._limits[worker]
@@ -71,10 +71,14 @@ class Ours:
 
     def turn(self, now_s: float) -> None:
         del now_s
+        ahead: list[tuple[str, list[OpenRow]]] = []
         for decision in decide(self._view()):
             match decision:
-                case Cut():
-                    self._send(decision.worker, self._take(decision))
+                case Cut(worker=worker, ahead=True):
+                    self._make_room(worker)
+                    ahead.append((worker, self._take(decision)))
+                case Cut(worker=worker):
+                    self._send(worker, self._take(decision))
                 case Steal(shard=shard, source=source, target=target):
                     if self._simulation.take_back(source, shard):
                         self._move(target, self._assignments.release_shard(shard))
@@ -87,23 +91,32 @@ class Ours:
                     if flight is not None:
                         self._simulation.outcome.copies += 1
                         self._send(target, [flight.rows[row]], copy=True)
+        for worker, rows in reversed(ahead):  # which leaves the first in front
+            self._send(worker, rows, ahead=True)
 
     def _take(self, cut: Cut) -> list[OpenRow]:
         self._backlog.order_by(self._lengths.cost, self._lengths.rows)
-        return self._backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest)
+        return self._backlog.take(rows=cut.rows, tokens=cut.tokens, longest=cut.longest, back=cut.ahead)
+
+    def _make_room(self, worker: str) -> None:
+        """What waits with the agent goes back to the pool, as the sender does it."""
+        waiting = self._simulation.machines[worker].waiting()
+        plain = [row for row in waiting if not self._assignments.is_copied(row)]
+        self._simulation.cancel(worker, plain)
+        self._backlog.add(self._assignments.release(plain, worker))
 
     def _move(self, worker: str, rows: Sequence[OpenRow]) -> None:
         self._simulation.outcome.moved += len(rows)
         self._send(worker, rows)
 
-    def _send(self, worker: str, rows: Sequence[OpenRow], *, copy: bool = False) -> None:
+    def _send(self, worker: str, rows: Sequence[OpenRow], *, copy: bool = False, ahead: bool = False) -> None:
         if not rows:
             return
         self._shards += 1
         flight = Flight(id=f"{worker}-{self._shards}", worker=worker, rows={row.id: row for row in rows}, copy=copy)
         weigh(flight, self._lengths)
         self._assignments.send(flight)
-        self._simulation.send(worker, flight.id, list(flight.rows))
+        self._simulation.send(worker, flight.id, list(flight.rows), ahead=ahead)
 
     def _view(self) -> FleetView:
         assignments = self._assignments

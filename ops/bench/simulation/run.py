@@ -116,12 +116,13 @@ class Simulation:
 
     # -- what a policy does ------------------------------------------------------------------------
 
-    def send(self, worker: str, shard: str, rows: Sequence[int]) -> None:
-        """Puts a shard at the end of a worker's queue."""
-        parcel = Parcel(
-            shard, self.now_s + self._delays.trip_s, [(row, self._prompts[row], self._answers[row]) for row in rows]
-        )
-        self.machines[worker].queue.append(parcel)
+    def send(self, worker: str, shard: str, rows: Sequence[int], *, ahead: bool = False) -> None:
+        """Puts a shard at the end of a worker's queue, or ahead of all that waits there."""
+        work = [(row, self._prompts[row], self._answers[row]) for row in rows]
+        parcel = Parcel(shard, self.now_s + self._delays.trip_s, work)
+        queue = self.machines[worker].queue
+        put = queue.appendleft if ahead else queue.append
+        put(parcel)
 
     def take_back(self, worker: str, shard: str) -> bool:
         """Takes a shard out of a queue; False when the agent has it."""
