@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from coordinator.control.running import Running
@@ -22,6 +22,8 @@ WAYS = (
     f"or {COORDINATOR}, and its token with {TOKEN}"
 )
 LOOPBACK = "127.0.0.1"
+#: From a certificate's fingerprint to where its coordinator's API may be.
+Search = Callable[[bytes], tuple[Address, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +60,14 @@ def state_dir(args: argparse.Namespace) -> StateDir:
     return StateDir(args.state_dir.absolute()) if args.state_dir else StateDir.default()
 
 
-def find_place(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Place | None:
+def find_place(
+    args: argparse.Namespace, environment: Mapping[str, str] = os.environ, search: Search | None = None
+) -> Place | None:
     """The fleet to ask, None when none is named and this Mac belongs to none.
 
     In this order: --coordinator, FLEET_COORDINATOR, an address in FLEET_TOKEN, a `fleet up` that runs on the state
-    folder, the fleet this Mac has joined. AuthError when one is named and no token is known for it.
+    folder, the fleet this Mac has joined where FLEET_TOKEN is none of another, and the local network for FLEET_TOKEN's.
+    AuthError when one is named and no token is known for it.
     """
     state = state_dir(args)
     running, kept = Running.of(state), Credentials.kept(state)
@@ -82,12 +87,10 @@ def find_place(args: argparse.Namespace, environment: Mapping[str, str] = os.env
     if running is not None:
         here = Address(LOOPBACK, running.plain_port)
         return Place(addresses=(here,), token=tokens.parse(running.token)[0], plain=True)
-    if kept is not None:
+    if kept is not None and (token is None or token.fingerprint == kept.parsed.fingerprint):
         found = tuple(Address(place.host, kept.api_port) for place in kept.places)
         return Place(addresses=found, token=token or kept.parsed, own_key="" if token else kept.key)
-    if token is not None:
-        raise NoCoordinatorError(f"{TOKEN} has no address behind it: write it as TOKEN@HOST:PORT, or set {COORDINATOR}")
-    return None
+    return Place(addresses=_on_the_network(token, search), token=token) if token is not None else None
 
 
 def the_place(args: argparse.Namespace) -> Place:
@@ -102,6 +105,19 @@ def place_or_record(args: argparse.Namespace) -> Place | None:
     """The fleet to ask, None for the record of this Mac: asked for with --local, or there is no fleet."""
     found = None if args.local else find_place(args)
     return found and replace(found, hint=", or see this Mac's own record with --local")
+
+
+def _on_the_network(token: Token, search: Search | None) -> tuple[Address, ...]:
+    """Where the coordinator of `token` says on the network that it is; NoCoordinatorError when it says nothing."""
+    from coordinator.joining.discovery import find_api
+
+    found = (search or find_api)(token.fingerprint)
+    if not found:
+        raise NoCoordinatorError(
+            f"nothing of {TOKEN}'s fleet answers on the local network: is `fleet up` running, on the same network? Say "
+            f"where with --coordinator HOST:PORT, {COORDINATOR}, or {TOKEN} as TOKEN@HOST:PORT"
+        )
+    return found
 
 
 def _api(gate: Address, kept: Credentials | None) -> Address:

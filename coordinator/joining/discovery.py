@@ -1,15 +1,20 @@
-"""The coordinator on multicast DNS: it advertises itself and sees which workers are present, which is not alive."""
+"""The coordinator on multicast DNS: it advertises itself and sees which workers are present, which is not alive.
+
+Commands look there for the coordinator of a token that has no address.
+"""
 
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from zeroconf import InterfaceChoice, IPVersion, ServiceInfo, ServiceListener, Zeroconf
+from zeroconf import Error, InterfaceChoice, IPVersion, ServiceInfo, ServiceListener, Zeroconf
 
+from fleet.address import Address
 from fleet.beacon import Beacon
 from fleet.interfaces import dual_stack, own, worth_trying
 from fleet.presence import COORDINATOR, TTL_S, WANTED_DIGITS, WORKER, CoordinatorCard, WorkerCard, distinct, instance
@@ -19,6 +24,9 @@ _RESOLVE_MS = 1500
 #: Macs are resolved anew this often, seconds: one whose records ran out and that does not answer is gone. zeroconf's
 #: browser would keep it for 19 minutes, however short its records are meant to live.
 _AGAIN_S = 30.0
+#: How long a command looks for its coordinator, seconds; and how long after it answered, as an impostor may be quicker.
+SEARCH_S = 3.0
+_MORE_S = 0.25
 #: So many Macs are remembered at most: anybody on the network may name any number.
 _MOST = 1000
 
@@ -70,9 +78,7 @@ class Discovery:
         self._beacon.close()
 
     def _open(self) -> Zeroconf:
-        logging.getLogger("zeroconf").setLevel(logging.ERROR)  # it warns of each interface that is down
-        version = IPVersion.All if dual_stack() else IPVersion.V4Only
-        air = Zeroconf(interfaces=InterfaceChoice.All, ip_version=version, use_asyncio=False)
+        air = _open_air()
         self._macs.forget_all()
         air.add_service_listener(WORKER, self._macs)
         return air
@@ -89,6 +95,58 @@ class Discovery:
             host_ttl=TTL_S,
             other_ttl=TTL_S,
         )
+
+
+def find_api(fingerprint: bytes, timeout_s: float = SEARCH_S) -> tuple[Address, ...]:
+    """Where the API of the coordinator with this certificate is, as the network says, which proves nothing; empty when
+    nobody says so in time."""
+    names, found = _Names(), dict[Address, None]()
+    ends = time.monotonic() + timeout_s
+    try:
+        air = _open_air()
+    except (OSError, RuntimeError):  # not one interface
+        return ()
+    try:
+        air.add_service_listener(COORDINATOR, names)
+        while (left_s := ends - time.monotonic()) > 0:
+            info = ServiceInfo(COORDINATOR, names.heard.get(timeout=left_s))
+            if not info.request(air, min(_RESOLVE_MS, left_s * 1000)):
+                continue
+            card = CoordinatorCard.read(info.properties)
+            if card.fingerprint == fingerprint.hex() and card.api_port:
+                hosts = worth_trying(info.parsed_scoped_addresses(), own())
+                found |= dict.fromkeys(Address(host, card.api_port) for host in hosts)
+                ends = min(ends, time.monotonic() + _MORE_S)
+    except (queue.Empty, Error, OSError):  # the time is over, or the network went away
+        pass
+    finally:
+        air.close()
+    return tuple(found)
+
+
+def _open_air() -> Zeroconf:
+    logging.getLogger("zeroconf").setLevel(logging.ERROR)  # it warns of each interface that is down
+    version = IPVersion.All if dual_stack() else IPVersion.V4Only
+    return Zeroconf(interfaces=InterfaceChoice.All, ip_version=version, use_asyncio=False)
+
+
+class _Names(ServiceListener):
+    """Passes on the names that the browser's thread hears."""
+
+    def __init__(self) -> None:
+        self.heard: queue.Queue[str] = queue.Queue()
+
+    def add_service(self, zc: Zeroconf, type_: str, name: str) -> None:
+        """Named."""
+        del zc, type_
+        self.heard.put(name)
+
+    def update_service(self, zc: Zeroconf, type_: str, name: str) -> None:
+        """Named again."""
+        self.add_service(zc, type_, name)
+
+    def remove_service(self, zc: Zeroconf, type_: str, name: str) -> None:
+        """Gone: its address will not answer."""
 
 
 class _Macs(ServiceListener):

@@ -106,12 +106,29 @@ def test_a_mac_that_joined_asks_with_its_own_key_unless_it_is_given_a_token(home
 
 
 def test_a_token_alone_serves_the_fleet_that_was_joined(home: StateDir) -> None:
-    with pytest.raises(NoCoordinatorError, match="TOKEN@HOST:PORT"):
-        find_place(flags(home), {"FLEET_TOKEN": GIVEN.format()})
     joined(home)
     found = find_place(flags(home), {"FLEET_TOKEN": GIVEN.format()})
     assert found is not None
     assert found.token == GIVEN
+
+
+def test_a_token_alone_is_looked_for_on_the_network(home: StateDir) -> None:
+    asked: list[bytes] = []
+
+    def search(fingerprint: bytes) -> tuple[Address, ...]:
+        asked.append(fingerprint)
+        return (Address("10.0.0.9", 7999),)
+
+    found = find_place(flags(home), {"FLEET_TOKEN": GIVEN.format()}, search)
+    assert found is not None
+    assert (found.addresses, found.key, asked) == ((Address("10.0.0.9", 7999),), GIVEN.key, [GIVEN.fingerprint])
+    joined(home)
+    other = Token(fingerprint=b"o" * 32, secret=new_secret(), key=new_secret())
+    found = find_place(flags(home), {"FLEET_TOKEN": other.format()}, search)
+    assert found is not None
+    assert found.addresses == (Address("10.0.0.9", 7999),), "the fleet that was joined is another"
+    with pytest.raises(NoCoordinatorError, match=r"answers on the local network.*--coordinator.*TOKEN@HOST:PORT"):
+        find_place(flags(home), {"FLEET_TOKEN": other.format()}, lambda _: ())
 
 
 def test_local_asks_no_fleet(home: StateDir) -> None:

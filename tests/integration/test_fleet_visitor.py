@@ -49,6 +49,8 @@ def test_a_host_with_the_token_alone_uses_the_fleet(fleet: HostFleet, network: N
     job = fleet.run(laptop, "submit", "generate", backlog, *flags, "--wait", "-o", out, **env)
     assert job.ends() == Exit.OK, job.output
     assert [line["id"] for line in read_lines(out)] == ["r0", "r1"]
+    found = fleet.run(laptop, "jobs", "--json", FLEET_TOKEN=fleet.token)
+    assert [job["state"] for job in json.loads(found.output)] == ["finished"], "over multicast DNS"
     scoped = ("--coordinator", f"[{link_local(studio)}%eth0]:7633")
     jobs = fleet.run(laptop, "jobs", "--json", *scoped, **env)
     assert [job["state"] for job in json.loads(jobs.output)] == ["finished"]
