@@ -13,9 +13,11 @@ from coordinator.control.front_desk import Order
 from coordinator.control.job_office import JobOffice
 from coordinator.control.membership import Membership
 from coordinator.control.premises import Premises
+from coordinator.joining.discovery import Seen
 from coordinator.ledger.ledger import Ledger
 from coordinator.screens.snapshot import FleetSnapshot, MacLine, MacState
 from fleet import __version__
+from fleet.presence import JOINED
 
 
 class FleetService:
@@ -86,17 +88,18 @@ class FleetService:
         )
 
     def _present(self, known: set[str]) -> list[MacLine]:
-        """Macs on the network that are not in the fleet."""
+        """Macs on the network that are not in the fleet, and those that come back to a coordinator that began anew."""
         seen = self._premises.discovery.macs() if self._premises.discovery else ()
-        return [
-            MacLine(
-                id=mac.wid,
-                name=mac.name,
-                state=MacState.PRESENT,
-                note="not joined" if mac.wants(self._premises.certificate.fingerprint) else "wrong token",
-                chip=mac.chip,
-                memory_bytes=mac.memory_bytes,
-            )
-            for mac in seen
-            if mac.wid not in known
-        ]
+        return [self._present_line(mac) for mac in seen if mac.wid not in known]
+
+    def _present_line(self, mac: Seen) -> MacLine:
+        expected = mac.state == JOINED and mac.wid in self._controller.members
+        missing = "not joined" if mac.wants(self._premises.certificate.fingerprint) else "wrong token"
+        return MacLine(
+            id=mac.wid,
+            name=mac.name,
+            state=MacState.JOINING if expected else MacState.PRESENT,
+            note="" if expected else missing,
+            chip=mac.chip,
+            memory_bytes=mac.memory_bytes,
+        )

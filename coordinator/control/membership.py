@@ -5,7 +5,7 @@ from __future__ import annotations
 import redis
 
 from coordinator.control.controller import Controller
-from coordinator.control.member import Member
+from coordinator.control.member import Member, Presence
 from coordinator.control.turn import Every
 from coordinator.joining.doorkeeper import Doorkeeper
 from coordinator.joining.users import Users
@@ -30,7 +30,7 @@ class Membership:
     def expect_known(self) -> None:
         """Those that joined another coordinator of this folder come back by themselves."""
         for wid, account in self._users.accounts.workers.items():
-            self._controller.add_member(Member(id=wid, name=account.name))
+            self._controller.add_member(Member(id=wid, name=account.name, forgotten=True))  # it may have left
 
     def turn(self) -> None:
         """Lets in whoever asks. Raises BrokerError while the broker does not answer."""
@@ -44,14 +44,21 @@ class Membership:
                 self._controller.tell(f"{joined.name} has joined{_in_words(joined.host.chip)}")
             else:
                 known.name, known.host = joined.name, joined.host
+                known.forgotten &= known.presence is not Presence.EXPECTED
 
     def kick(self, name: str) -> str:
-        """Sends a worker away by its name or id; its name. UsageError when there is none, or it is our own."""
+        """Sends a worker away by its name or id; its name. UsageError when there is none, there are two, or it is our
+        own."""
         found = [m for m in self._controller.members.values() if name in (m.id, m.name)]
         if not found:
             names = ", ".join(sorted(m.name for m in self._controller.members.values())) or "nobody"
             raise UsageError(f"there is no worker {name} in this fleet: there is {names}")
-        (member, *_) = found
+        if len(found) > 1:  # a Mac may be called anything
+            told = " and ".join(f"{m.name} (id {m.id})" for m in sorted(found, key=lambda m: m.id == name))
+            raise UsageError(
+                f"{name} may be either of two workers, {told}: say the first by its id, the second by its name"
+            )
+        (member,) = found
         if member.local:
             raise UsageError(f"{member.name} is the coordinator's own worker: end it with `fleet down`")
         self._users.remove(self._client, member.id)  # first: from here on it cannot write
