@@ -10,7 +10,11 @@ LOOK_S = 1.0
 
 
 class Drain:
-    """Once begun it cannot be taken back. The workers stay where they are, and join the next coordinator."""
+    """Once begun it cannot be taken back. The workers stay where they are, and join the next coordinator.
+
+    What joined a batch since the worker's last beat is called off with what waits, and computed again by the next
+    coordinator: a few seconds of work, where the worker alone could tell the two apart.
+    """
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
