@@ -27,6 +27,7 @@ MAY_IMPORT = {
 #: Libraries of which we promise one door: patterns of the modules that may import them.
 DOORS = {
     "msgpack": r"fleet\.codec",
+    "msgspec": r"coordinator\.intake\.jsonl",
     "rq": r"coordinator\.broker\.dispatch|worker\.agent",
     "sqlite3": r"coordinator\.ledger\..+",
     "mlx": r"worker\..+",

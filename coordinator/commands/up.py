@@ -66,6 +66,7 @@ def flags(args: argparse.Namespace) -> list[str]:
 def run(args: argparse.Namespace, state: StateDir, teller: Teller) -> None:
     """The coordinator itself."""
     from coordinator.control.fleet_run import FleetRun
+    from coordinator.control.garbage import collect_seldom
     from coordinator.control.premises import FleetOptions, Premises
     from coordinator.control.processes import Processes
     from coordinator.ledger.ledger import Ledger
@@ -73,6 +74,7 @@ def run(args: argparse.Namespace, state: StateDir, teller: Teller) -> None:
 
     state.make()
     open_files.allow(FILES)
+    collect_seldom()
     with Ledger.open(state) as ledger:
         logging.basicConfig(filename=state.logs / "coordinator.log", level=logging.INFO, format=LOG_FORMAT)
         processes = Processes(state)

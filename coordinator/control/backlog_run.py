@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from coordinator.backlog_flags import intake_options
+from coordinator.control.garbage import collect_seldom
 from coordinator.control.job_run import JobRun
 from coordinator.control.local_run import LocalRun, RunOptions, RunResult
 from coordinator.control.processes import Processes
@@ -38,6 +39,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 def run_backlog(args: argparse.Namespace) -> Exit:
     """Does what `fleet run` was asked; FAILED_REQUESTS when some requests ended without an answer."""
     say = _sayer(quiet=args.json)
+    collect_seldom()
     inputs = [name if name == "-" else str(Path(name).absolute()) for name in args.inputs]
     check_kind(args.output, Task(args.task))
     check_output(args.output, inputs)

@@ -88,7 +88,7 @@ class Tokens:
 def pack(ids: Sequence[int]) -> bytes:
     """Token ids as uint32, little endian."""
     packed = array("I")
-    packed.fromlist(list(ids))  # 12 us for 500 of them, and 8 so
+    packed.fromlist(ids if isinstance(ids, list) else list(ids))  # 500 of them in half the time that extend takes
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()

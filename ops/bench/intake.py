@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
+from coordinator.control.garbage import collect_seldom
 from coordinator.demo.corpus import package_folder
 from coordinator.intake.chat import load_chat_template
 from coordinator.intake.feed import Feed
@@ -158,6 +159,7 @@ def main() -> int:
     parser.add_argument("--model", type=Path, help="a model folder; the demo's model without one")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    collect_seldom()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_backlog(folder / "backlog.jsonl", args.rows)

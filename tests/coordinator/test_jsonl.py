@@ -2,12 +2,15 @@
 
 import io
 import json
+import random
+from typing import Any
 
 import pytest
 
 from coordinator.intake import jsonl
 from coordinator.intake.formats import Record
 from coordinator.intake.jsonl import read_jsonl
+from coordinator.records import Source
 from fleet.errors import UsageError
 
 
@@ -90,3 +93,43 @@ def test_the_same_depth_is_refused_wherever_python_gives_up(depth: int, opens: b
 def test_many_lists_beside_each_other_are_not_deep() -> None:
     (record,) = read(json.dumps({"prompt": [[1, 2]] * 500, "text": "[{" * 500}).encode() + b"\n")
     assert record.error is None
+
+
+#: Numbers, strings and shapes that JSON readers disagree about, and pieces to break them with.
+DOUBTFUL = (
+    b'{"a":1,"b":2,"a":[]}', b"-0", b"-0.0", b"01", b"-", b"1.", b".5", b"1E400", b"1e-400", b"18446744073709551616",
+    b"123456789012345678901234567890", b"9" * 4301, b"9007199254740993", b"5e-324", b"1.7976931348623159e308", b"0.1",
+    b'"\\ud800"', b'"\\udc00"', b'"\\ud83d\\u0041"', b'{"\\uD800":1}', b'"\\ud83d\\ude00"', b'"\xed\xa0\x80"',
+    b'"a\tb"', b'"a\x00b"', b'"\\u0000"', b'"\\x"', b'"\xc0\x80"', b"{}x", b"{}\x0c", b"\xc2\xa0{}", b"[1,]",
+    b'{"a":1,}', b"{'a':1}", b"True", b"nul", b"NaN", b"+1", b"/**/1", b"[" * 101 + b"]" * 101, b'"',
+)  # fmt: skip
+BREAKERS = (b'"', b"\\", b"\\ud83d", b"1", b"-", b".", b"e", b"{", b"]", b",", b":", b"\t", b"\xc3", b"null", b"1e400")
+
+
+HERE = Source(file="in", line=1)
+
+
+def broken(draw: random.Random) -> bytes:
+    """Two doubtful values in one, with a piece or two put in anywhere."""
+    data = bytearray(b'{"k":[' + draw.choice(DOUBTFUL) + b"," + draw.choice(DOUBTFUL) + b"]}")
+    for _ in range(draw.randrange(3)):
+        at = draw.randrange(len(data))
+        data[at : at + draw.randrange(3)] = draw.choice(BREAKERS)
+    return bytes(data)
+
+
+def test_lines_are_read_as_pythons_own_json_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(20_000)
+    data = [*DOUBTFUL, *(broken(draw) for _ in range(20_000))]
+    quick = [repr(jsonl._decode(line, HERE)) for line in data]  # tells 1 from 1.0, 0.0 from -0.0, and orders keys
+    monkeypatch.setattr(jsonl, "_QUICK", Refusing())
+    slow = [repr(jsonl._decode(line, HERE)) for line in data]
+    assert [pair for pair in zip(data, quick, slow, strict=True) if pair[1] != pair[2]] == []
+    assert sum("error=None" in record for record in quick) > 100
+
+
+class Refusing:
+    """Reads nothing, which leaves everything to Python's own."""
+
+    def decode(self, line: bytes) -> Any:
+        raise ValueError(line)
