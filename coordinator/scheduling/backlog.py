@@ -100,11 +100,6 @@ class _Pool:
             self.run = self.run[: self.end].copy()
         return taken
 
-    def cut_longer(self, longest: int) -> Rows:
-        """Takes out every row over `longest`."""
-        self.fitting(-1)  # brings the tail into the run
-        return self._cut(self._fitting(longest), self.end)
-
 
 class Backlog:
     """The open rows that are in no shard."""
@@ -191,18 +186,6 @@ class Backlog:
         if any(_total(row) <= longest for given in self._back.values() for row in given):
             return True
         return any(self._fitting_pools(longest))
-
-    def take_longer(self, longest: int) -> list[OpenRow]:
-        """Takes out every row that no `take` up to `longest` would give."""
-        long: list[OpenRow] = []
-        for group, given in list(self._back.items()):
-            long += [row for row in given if _total(row) > longest]
-            self._keep_back(group, [row for row in given if _total(row) <= longest])
-        for name, group, pool in self._fitting_pools(_NO_LIMIT):
-            long += _opened(pool.cut_longer(longest), group)
-            self._drop_empty(name, group)
-        self._uncount(long)
-        return long
 
     def _take_back(self, rows: int, tokens: int, longest: int) -> list[OpenRow]:
         for group, given in self._back.items():

@@ -105,14 +105,6 @@ def test_rows_given_back_obey_the_tokens_of_a_take() -> None:
     assert [len(backlog.take(rows=2, tokens=150)) for _ in range(6)] == [1, 1, 1, 1, 1, 0]
 
 
-def test_rows_no_worker_can_hold_can_be_taken_out() -> None:
-    backlog = pool(row(1, 1000), row(2, 995), row(3, 10))
-    backlog.put_back([row(4, 2000), row(5, 10)])
-    assert sorted(r.id for r in backlog.take_longer(1005)) == [1, 4]
-    assert len(backlog) == 3
-    assert backlog.tokens == 995 + 10 + 10 + 30
-
-
 def test_totals_follow_what_is_put_in_and_taken() -> None:
     backlog = pool(row(1, 100, 7), row(2, 50, 7))
     backlog.put_back([row(3, 25, 7)])
