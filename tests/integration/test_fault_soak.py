@@ -96,7 +96,7 @@ def test_a_coordinator_killed_while_it_gives_up_a_worker_loses_nothing(yard: Fau
     yard.workers["b"].process.kill()
     away(yard.up_)
     yard.up_again()
-    yard.await_over(job, within_s=180)
+    yard.await_over(job, within_s=300)  # c does it alone, 85 s on two quiet cores
     yard.check(job, str(LOSS))
 
 
