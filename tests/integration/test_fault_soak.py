@@ -96,7 +96,7 @@ def test_a_coordinator_killed_while_it_gives_up_a_worker_loses_nothing(yard: Fau
     yard.workers["b"].process.kill()
     away(yard.up_)
     yard.up_again()
-    yard.await_over(job, within_s=300)  # c does it alone, 85 s on two quiet cores
+    yard.await_over(job, within_s=300)  # c does it alone, which took 75 to 85 s beside other work
     yard.check(job, str(LOSS))
 
 
