@@ -93,8 +93,16 @@ class Agent(BaseWorker):  # type: ignore[misc]  # rq is read as untyped
     log_result_lifespan = False
 
     def __init__(
-        self, desk: Desk, tickets: Tickets, client: redis.Redis, name: str, announce: Callable[[], object]
+        self,
+        desk: Desk,
+        tickets: Tickets,
+        client: redis.Redis,
+        name: str,
+        *,
+        announce: Callable[[], object],
+        catch_up: Callable[[], object],
     ) -> None:
+        """`announce` shows in the lease what is held; `catch_up` obeys what the coordinator has said so far."""
         super().__init__(
             [keys.queue(desk.worker)],
             name=name,
@@ -106,6 +114,7 @@ class Agent(BaseWorker):  # type: ignore[misc]  # rq is read as untyped
         self._desk = desk
         self._tickets = tickets
         self._announce = announce
+        self._catch_up = catch_up
         self._epoch = desk.epoch
 
     # -- the loop ------------------------------------------------------------------------------------
@@ -148,6 +157,7 @@ class Agent(BaseWorker):  # type: ignore[misc]  # rq is read as untyped
         except DecodeError as error:
             self._refuse(job, queue, error)
             return
+        self._catch_up()
         execution = self.prepare_execution(job)
         self._tickets.add(shard.id, Ticket(job=job, queue=queue, execution=execution))
         self._desk.take(shard)

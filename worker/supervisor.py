@@ -158,7 +158,8 @@ class Supervisor:
     def _work_once(self, name: str) -> None:
         """One RQ worker, until its broker goes or changes or the desk stops."""
         client = self._connect()  # its own: RQ changes the timeouts of the one it is given
-        agent = Agent(self._desk, self._tickets, client, name, self._heartbeat.beat)
+        announce, catch_up = self._heartbeat.beat, self._control.catch_up
+        agent = Agent(self._desk, self._tickets, client, name, announce=announce, catch_up=catch_up)
         agent.recover()
         before, self._agent = self._agent, agent  # the pump uses the last one even after its loop ended
         if before is not None:

@@ -172,7 +172,7 @@ class WorkerClient:
     def hexists(self, key: str, _field: str) -> Any:
         return self._do("HEXISTS", key)
 
-    def xread(self, streams: dict[str, str], *, block: int) -> Any:
+    def xread(self, streams: dict[str, str], *, block: int | None) -> Any:
         del block
         ((stream, cursor),) = streams.items()
         entries = self._do("XAFTER", stream, cursor)

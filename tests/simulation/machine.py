@@ -136,6 +136,7 @@ class Machine:
             return
         shard = codec.decode(data)
         assert isinstance(shard, Shard)
+        self._control.catch_up()
         self._tickets.add(shard.id, Ticket(job=Job(shard.id), queue=cast(Any, None), execution=cast(Any, None)))
         self.desk.take(shard)
         self._heartbeat.beat()

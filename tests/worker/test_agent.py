@@ -77,8 +77,12 @@ class Bench:
         self.control = Control(self.desk, self.worker_client)
         assert self.heartbeat.beat()
         self.rq_client = connect(broker.worker_url)
-        self.agent = Agent(self.desk, self.tickets, self.rq_client, f"{W}.n-1", self.heartbeat.beat)
+        self.agent = self.rq_worker(1)
         self.pump = Pump(self.desk, self.tickets, self.worker_client, lambda: self.agent)
+
+    def rq_worker(self, number):
+        said = {"announce": self.heartbeat.beat, "catch_up": self.control.catch_up}
+        return Agent(self.desk, self.tickets, self.rq_client, f"{W}.n-{number}", **said)
 
     def take_one(self):
         self.agent.execute_job(*self.agent.dequeue_job_and_maintain_ttl(1))
@@ -167,6 +171,32 @@ def test_rqs_records_of_what_runs_are_renewed(bench):
     assert bench.client.ttl(execution) > 60
 
 
+def test_rows_called_off_and_sent_anew_are_owed(bench):
+    bench.dispatch.send(W, shard(1, (1, 2)))
+    bench.take_one()
+    bench.dispatch.control(W, Cancel(rows=(1, 2)))
+    bench.dispatch.send(W, shard(2, (2,)))
+    bench.take_one()  # the thread that waits for control messages has not been awake
+    bench.control.read()
+    assert {name: held.owed for name, held in bench.desk.shards().items()} == {f"{W}-1": set(), f"{W}-2": {2}}
+
+
+def test_a_message_that_two_threads_read_is_obeyed_once(bench, monkeypatch):
+    read = bench.control._entries
+
+    def overtaken(block_ms):
+        entries = read(block_ms)
+        if block_ms is not None:  # the waiting thread has the message and is held up before it obeys
+            bench.dispatch.send(W, shard(2, (2,)))
+            bench.take_one()
+        return entries
+
+    bench.dispatch.control(W, Cancel(rows=(2,)))
+    monkeypatch.setattr(bench.control, "_entries", overtaken)
+    bench.control.read()
+    assert bench.desk.shards()[f"{W}-2"].owed == {2}
+
+
 def test_what_a_broken_connection_left_half_taken_is_taken(bench):
     bench.dispatch.send(W, shard(1))
     bench.dispatch.send(W, shard(2, (2,)))
@@ -195,7 +225,7 @@ def test_the_rq_worker_ends_when_the_broker_is_another_or_the_desk_stops(bench):
     bench.heartbeat.beat()
     thread.join(5)
     assert done == [False]
-    stopped = Agent(bench.desk, bench.tickets, bench.rq_client, f"{W}.n-2", bench.heartbeat.beat)
+    stopped = bench.rq_worker(2)
     bench.desk.obey(Stop())
     assert stopped.work(logging_level="WARNING") is False
 
