@@ -145,11 +145,11 @@ class Caps:
         """Prompts of `bucket` took this long."""
         self._bucket(bucket).worked_s += seconds
 
-    def stepped(self, bucket: int, rows: int, seconds: float) -> None:
-        """A decode step of `rows` took this long."""
+    def stepped(self, bucket: int, rows: int, seconds: float, *, measurable: bool = True) -> None:
+        """A decode step of `rows` took this long; it is no measure of the curve unless it read what a sample reads."""
         state = self._bucket(bucket)
         state.worked_s += seconds
-        if rows < STEADY_SHARE * self.in_force(bucket):
+        if not measurable or rows < STEADY_SHARE * self.in_force(bucket):
             state.rows, state.steps, state.seconds = 0, 0, 0.0
             return
         state.rows, state.steps, state.seconds = state.rows + rows, state.steps + 1, state.seconds + seconds

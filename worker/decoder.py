@@ -200,6 +200,11 @@ class Decoder:
         self._generation.prefill_as(rows=setting.rows, tokens=setting.tokens)
 
     @property
+    def shared_steps(self) -> int:
+        """Steps that read a prefix once for all rows, and so less than a step without."""
+        return self._generation.counters.shared_steps
+
+    @property
     def figures(self) -> Figures:
         """Counters since the start."""
         counters = self._generation.counters

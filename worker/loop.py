@@ -187,9 +187,10 @@ class Loop:
             return
         if self._faults.strikes(row.key for row in rows):
             self._faults.strike()
-        started = time.perf_counter()
+        started, shared = time.perf_counter(), self._decoder.shared_steps
         self._ended += self._decoder.step(self._cap)
-        self._caps.stepped(self._bucket, len(rows), time.perf_counter() - started)
+        took_s, alone = time.perf_counter() - started, self._decoder.shared_steps == shared
+        self._caps.stepped(self._bucket, len(rows), took_s, measurable=alone)
 
     def _shed(self, error: BaseException) -> None:
         """Memory ran out: half the cap, and all rows begin anew; a row that was alone can never run."""

@@ -179,6 +179,14 @@ def test_a_batch_that_is_not_full_says_nothing() -> None:
     assert it.take_unsaved() == {}
 
 
+def test_steps_that_read_less_than_a_sample_say_nothing() -> None:
+    it = caps(curve(SHORT, 10, 20, 40, 80, 120, 160))
+    for _ in range(1000):
+        it.stepped(SHORT, 16, 0.05, measurable=False)
+    assert it.pace(SHORT) == 1.0
+    assert it.take_unsaved() == {}
+
+
 def test_a_machine_that_slows_down_is_throttled_with_the_same_knee() -> None:
     it = caps(curve(SHORT, 10, 20, 40, 80, 120, 160))
     steady(it, SHORT, 16, 150, 900)

@@ -244,3 +244,15 @@ def test_a_row_that_needs_more_than_the_given_memory_is_refused_with_figures(loa
     figures = r"300 prompt tokens and 8 new ones need 0\.[1-9] MiB of memory, and 0\.[1-9] MiB are left"
     assert re.match(figures, results[1].error or "")
     assert results[2].finish is not Finish.ERROR
+
+
+def test_steps_that_read_a_prefix_once_are_no_measure_of_the_machine(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(loaded, cap=4)
+    stepped: list[bool] = []
+    monkeypatch.setattr(engine.loop._caps, "stepped", lambda *_, measurable: stepped.append(measurable))
+    engine.give(prompts(4), prefix=range(3, 70), max_tokens=40)
+    engine.turn_until_finished(4)
+    assert stepped.count(False) == engine.loop._decoder.shared_steps > 0
+    assert stepped.count(True) > 0

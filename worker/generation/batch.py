@@ -80,8 +80,7 @@ class Generation:
         self._positions = Positions()
         self._caches = [slots_for(cache, self._positions) for cache in make_prompt_cache(model)]
         self._slots: list[RunningRow | None] = []
-        self._expected = slots
-        self._room = (slots, 0)
+        self._expected, self._room = slots, (slots, 0)
         self._flight: _Flight | None = None
         self._early: list[Step] = []
         # slots computed for nobody since gaps were closed or filled
@@ -217,9 +216,9 @@ class Generation:
             self._make_room()
         shared = shared_tokens([row for _, row in wanted])
         self._positions.set([row.cached if row else None for row in rows], shared=shared)
-        kind = (len(rows).bit_length(), shared.bit_length()) if shared else None
+        sharing = self._contest.second((len(rows).bit_length(), shared.bit_length()) if shared else None)
         inputs = after.tokens if after else mx.array([row.tokens[-1] if row else 0 for row in rows])
-        with self._attention.lent(sharing=self._contest.second(kind)):
+        with self._attention.lent(sharing=sharing):
             logits = self._model(inputs[:, None], cache=list(self._caches))[:, -1]
         under_way = [after.tokens[i : i + 1] if after else None for i in range(len(rows))]
         tokens = choose(logits, [row.choice(late) if row else None for row, late in zip(rows, under_way, strict=True)])
@@ -228,6 +227,7 @@ class Generation:
             row.launched += 1
         if after is None or self._ahead is Ahead.SEND:
             _send(tokens)
+        self.counters.shared_steps += sharing
         self._count(len(rows), len(wanted))
         return _Flight(tokens=tokens, rows=wanted)
 

@@ -57,6 +57,8 @@ class Counters:
     idle_slots: int = 0
     #: steps whose rows were equally long, so that no attention mask was needed
     level_steps: int = 0
+    #: steps that read a prefix of all rows once for all
+    shared_steps: int = 0
     #: rows copied to another slot to close a gap
     moved_rows: int = 0
     #: seconds spent on prompts

@@ -60,6 +60,7 @@ def test_rows_of_one_prefix_get_the_tokens_they_get_alone(name: str, ahead: Ahea
         single(model, shared + suffix, new) for suffix, new in zip(suffixes, lengths, strict=True)
     ]
     assert set(calls) == (set() if name in NOT_SHARED else {50})
+    assert 0 < batch.counters.shared_steps < batch.counters.steps  # the last row is alone in the end
 
 
 def test_rows_of_two_prefixes_share_nothing(calls: list[int]) -> None:
