@@ -15,6 +15,7 @@ from fleet.messages import Finished, Message, Pulse, Ready, RowResult, SetCap
 from tests.driver import shard
 from tests.models import tiny_llama
 from worker import memory
+from worker.caps import Caps
 from worker.device import subject
 from worker.engine import start
 from worker.faults import Faults
@@ -251,7 +252,7 @@ def test_steps_that_read_a_prefix_once_are_no_measure_of_the_machine(
 ) -> None:
     engine = Engine(loaded, cap=4)
     stepped: list[bool] = []
-    monkeypatch.setattr(engine.loop._caps, "stepped", lambda *_, measurable: stepped.append(measurable))
+    monkeypatch.setattr(Caps, "stepped", lambda *_, measurable: stepped.append(measurable))
     engine.give(prompts(4), prefix=range(3, 70), max_tokens=40)
     engine.turn_until_finished(4)
     assert stepped.count(False) == engine.loop._decoder.shared_steps > 0
