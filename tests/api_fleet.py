@@ -40,6 +40,8 @@ class MadeUp:
         self.lines: dict[int, JobLine] = {}
         self.kicked: list[str] = []
         self.drained = False
+        #: the state of its one Mac
+        self.mac = MacState.WORKING
         #: rows are answered while this is set
         self.working = threading.Event()
         self.working.set()
@@ -73,7 +75,7 @@ class MadeUp:
         self._end(record, JobState.CANCELLED, "cancelled", openai=self.ledger.is_openai(job))
 
     def snapshot(self) -> FleetSnapshot:
-        mac = MacLine(id="m1", name="mini", state=MacState.WORKING, model="org/held")
+        mac = MacLine(id="m1", name="mini", state=self.mac, model="org/held")
         return FleetSnapshot(version="0", coordinator="test", jobs=tuple(self.lines.values()), macs=(mac,))
 
     def queues(self) -> list[QueueLine]:

@@ -112,6 +112,7 @@ def check_model(model: str) -> None:
         return
     where = f"there is no model folder {model[:200]} on the coordinator's Mac"
     advice = "copy it there (and to the workers, at the same path), or name a hub id like org/name"
+    advice += "; metadata.fleet_model names the model where the lines name another"
     raise ApiError(400, f"{where}: {advice}", code="model_not_found", param="model")
 
 

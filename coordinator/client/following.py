@@ -10,6 +10,7 @@ from coordinator.client.fleet_client import FleetClient
 from coordinator.control.jobs_seen import OVER
 from coordinator.control.run_view import RunView
 from coordinator.records import Counts
+from coordinator.screens.snapshot import MacState
 from fleet.errors import Exit, FleetError, InterruptedRunError, NoCoordinatorError
 
 #: How often the coordinator is asked, seconds.
@@ -17,6 +18,8 @@ ASK_S = 1.0
 #: A coordinator that is started again takes its jobs up; one that is away for longer is given up, seconds.
 PATIENCE_S = 600.0
 AWAY = "waiting for the coordinator"
+#: Macs in these states take no work until somebody does something.
+_ABSENT = frozenset({MacState.PRESENT, MacState.LOST, MacState.KICKED})
 
 
 class Following:
@@ -52,6 +55,14 @@ class Following:
             if last and last["state"] in OVER:
                 return last
             self._sleep(ASK_S)
+
+
+def nobody_works(client: FleetClient) -> str:
+    """What to do when no Mac is there that could work; empty when one is."""
+    states = {MacState(mac["state"]) for mac in client.get("/fleet/status")["macs"]}
+    if states - _ABSENT:
+        return ""
+    return "no Mac works for this fleet now: `fleet join` on any, or `fleet up --work` on the coordinator's, begins it"
 
 
 def view(job: Mapping[str, Any]) -> RunView:

@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Submits; with --wait the exit code is that of `fleet run`."""
     from coordinator.client.fleet_client import FleetClient
+    from coordinator.client.following import nobody_works
     from coordinator.intake.inputs import check_inputs
     from coordinator.outputs.preflight import check_output
 
@@ -63,6 +64,8 @@ def main(args: argparse.Namespace) -> int:
         check_output(args.output, args.inputs)
     with FleetClient.reach(the_place(args)) as client:
         job = _submit(client, args)
+        if not args.json and (alone := nobody_works(client)):
+            _say(alone)
         if not args.wait:
             print(json.dumps(job) if args.json else job["id"])
             if not args.json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,10 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Follows; the exit code is that of `fleet run`."""
     from coordinator.client.fleet_client import FleetClient
-    from coordinator.client.following import Following, outcome, view
+    from coordinator.client.following import Following, nobody_works, outcome, view
     from coordinator.screens.progress import Progress
 
     with FleetClient.reach(the_place(args)) as client, Progress(quiet=args.json) as progress:
+        if not args.json and (alone := nobody_works(client)):
+            print(f"fleet: {alone}", file=sys.stderr, flush=True)
 
         def show(job: Mapping[str, Any]) -> None:
             if args.json:

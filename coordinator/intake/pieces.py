@@ -91,8 +91,10 @@ class Pieces:
     def _too_long(self, prompt: Prompt, tokens: bytes | int) -> RequestError:
         what = "token ids are" if prompt.document is None else "text has"
         about = "about " if isinstance(tokens, int) else ""
+        way_out = "" if prompt.document is None else "; --long truncate or --long chunk takes it"
         return RequestError(
             f"the {what} {about}{count(tokens):,} tokens, expected at most {self._limit:,}, the model's max_seq_length"
+            f"{way_out}"
         )
 
     def _truncated(self, prompts: Sequence[Prompt]) -> list[Piece]:

@@ -91,7 +91,10 @@ def test_other_fields_are_carried_whatever_they_are_called(take: Take) -> None:
 
 def test_one_token_too_many_is_an_error_when_asked(take: Take) -> None:
     (request,) = take(FULL + "x", long="error")
-    assert request.error == "the text has 33 tokens, expected at most 32, the model's max_seq_length"
+    assert request.error == (
+        "the text has 33 tokens, expected at most 32, the model's max_seq_length; "
+        "--long truncate or --long chunk takes it"
+    )
 
 
 def test_a_text_is_truncated_as_the_tokenizer_does_and_says_so(take: Take) -> None:

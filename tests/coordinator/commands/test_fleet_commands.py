@@ -14,6 +14,7 @@ import pytest
 from coordinator.client import following
 from coordinator.client.fleet_client import FleetClient
 from coordinator.client.parcels import Parcel
+from coordinator.screens.snapshot import MacState
 from fleet import token
 from fleet.address import Address
 from fleet.cli import main
@@ -102,6 +103,20 @@ def test_submitting_prints_the_id_alone_and_the_job_can_be_followed(
     seen = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert seen[0]["state"] == "queued"
     assert (seen[-1]["state"], seen[-1]["done"], seen[-1]["priority"]) == ("finished", 1, 5)
+
+
+def test_a_fleet_in_which_nobody_works_says_so_and_what_to_do(
+    fleet: ApiFleet, home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backlog = write_prompts(tmp_path / "in.jsonl", ["one"])
+    said = []
+    for state in (MacState.KICKED, MacState.LOADING):
+        fleet.service.mac = state
+        assert run(home, "submit", "generate", backlog, "-m", model) == 0
+        said.append("no Mac works for this fleet now: `fleet join` on any" in capsys.readouterr().err)
+        assert run(home, "watch", "1") == 0
+        said.append("no Mac works for this fleet now: `fleet join` on any" in capsys.readouterr().err)
+    assert said == [True, True, False, False]
 
 
 def test_a_folder_keeps_its_names_and_a_text_that_is_none_fails_alone(
