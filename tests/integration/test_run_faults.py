@@ -57,11 +57,11 @@ def check_whole(fleet: Fleet) -> None:
     fleet.validate()
 
 
-def write_unequal(path: Path, rows: int, rng: random.Random) -> Path:
-    """OpenAI lines whose answers have 4 to 40 tokens, so that rows end at different times."""
+def write_unequal(path: Path, rows: int, tokens: tuple[int, int], rng: random.Random) -> Path:
+    """OpenAI lines whose answers are unlike in tokens, so that rows end at different times."""
     with path.open("w") as file:
         for n in range(rows):
-            body = {"prompt": f"the states were told {n}", "max_tokens": rng.randint(4, 40)}
+            body = {"prompt": f"the states were told {n}", "max_tokens": rng.randint(*tokens)}
             line = {"custom_id": f"r{n}", "method": "POST", "url": "/v1/completions", "body": body}
             file.write(json.dumps(line) + "\n")
     return path
@@ -78,22 +78,27 @@ def beat_of(fleet: Fleet) -> Beat | None:
     return beats[0] if beats and isinstance(beats[0], Beat) else None
 
 
+def is_shared(beat: Beat | None) -> bool:
+    """Whether a nearly full batch has rows of several shards."""
+    return beat is not None and len(beat.shards) >= 2 and len(beat.running) > 48
+
+
 @pytest.mark.parametrize(
-    ("fake", "step_s", "rows", "shared"),
+    ("fake", "step_s", "rows", "tokens", "shared"),
     [
-        pytest.param(True, "0.1", 1800, 10, id="fake engine"),
-        # an engine of a model this small is killed before its first beat more often than not
-        pytest.param(False, "", 9000, 3, id="MLX", marks=pytest.mark.soak),
+        pytest.param(True, "0.1", 1800, (4, 40), 10, id="fake engine"),
+        # long answers, or a model this small is through with a batch before a beat has told of it
+        pytest.param(False, "", 2000, (100, 400), 10, id="MLX", marks=pytest.mark.soak),
     ],
 )
 @pytest.mark.timeout(600)
 def test_killed_at_20_random_moments_nothing_recorded_is_computed_again(
-    tmp_path: Path, model: Path, *, fake: bool, step_s: str, rows: int, shared: int
+    tmp_path: Path, model: Path, *, fake: bool, step_s: str, rows: int, tokens: tuple[int, int], shared: int
 ) -> None:
     seed = 20261130
     rng = random.Random(seed)
     fleet = Fleet(tmp_path, fake=fake, env={"FAKE_STEP_S": step_s})
-    backlog = write_unequal(tmp_path / "in.jsonl", rows, rng)
+    backlog = write_unequal(tmp_path / "in.jsonl", rows, tokens, rng)
     run = ["run", "generate", backlog, "-m", model, "-o", fleet.out, "--batch", "64"]
     key_of = keys_of(backlog, model, None)
     recorded: set[str] = set()
@@ -102,8 +107,10 @@ def test_killed_at_20_random_moments_nothing_recorded_is_computed_again(
         before = len(fleet.computed())
         process = fleet.start(*run)
         await_rows(fleet, fleet.counts().done + rng.randint(1, 12), story=f"progress before kill {kill}, seed {seed}")
-        beat = beat_of(fleet)
-        shared_batches += beat is not None and len(beat.shards) >= 2 and len(beat.running) > 48
+        deadline = time.monotonic() + (0.0 if fake else 6.0)  # two beats of a worker
+        while not (has_shared := is_shared(beat_of(fleet))) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        shared_batches += has_shared
         time.sleep(rng.random() * 0.3)
         process.kill()
         process.communicate()
