@@ -77,9 +77,8 @@ def _decode(line: bytes, source: Source) -> Record:
 def _decode_slowly(line: bytes, source: Source) -> Record:
     try:
         value = _DECODER.decode(line.rstrip(b"\r\n").decode())
-        json.dumps(
-            value, ensure_ascii=False
-        ).encode()  # half a surrogate pair comes this far, and no tokenizer takes it
+        # half a surrogate pair comes this far, and no tokenizer takes it
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         return Record(source=source, error=not_utf8(error))
     except UnicodeEncodeError:
