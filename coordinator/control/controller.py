@@ -80,9 +80,9 @@ class Controller:
         """A job to work on from now on."""
         self.runs[run.job.id] = run
 
-    def claim(self, job: int, rows: Iterable[OpenRow]) -> list[OpenRow]:
-        """The rows of a job that may go to its pool: not those which a worker may still have of an earlier
-        coordinator."""
+    def claim(self, job: int, rows: Iterable[OpenRow]) -> tuple[list[OpenRow], list[OpenRow]]:
+        """The rows of a job that may go to its pool, and those that are kept for another job: not such as a worker
+        may still have of an earlier coordinator."""
         return self._succession.claim(job, rows)
 
     def make_way(self, run: JobRun) -> None:
@@ -95,18 +95,27 @@ class Controller:
                     self.give_back(self.assignments.release_shard(flight.id))
 
     def drop_job(self, job: int, error: FleetError | None = None) -> None:
-        """Works on a job no more, because of `error` or by somebody's wish: rows that no other job needs are
-        cancelled where they run."""
+        """Works on a job no more, because of `error` or by somebody's wish: its rows are cancelled where they run,
+        and those that other jobs had left to it are theirs."""
         run = self.runs.pop(job)
         run.error = error
         run.close()
-        rows = [*self.faults.forget(job), *self._succession.drop(job)]
+        self.faults.forget(job)
+        self._succession.drop(job)
         for member in self.members.values():
             held = [flight for flight in self.assignments.of(member.id) if flight.job == job]
             dropped = [row for flight in held for row in flight.rows]
-            rows += [row for flight in held for row in self.assignments.release_shard(flight.id)]
+            for flight in held:
+                self.assignments.release_shard(flight.id)
             self._call_off(member, [flight.id for flight in held], dropped)
-        self.give_back(rows)
+        for other in self.runs.values():
+            other.reclaim(lambda row: self.faults.taken(row) or row in self._succession)
+
+    def call_off_unneeded(self, member: Member) -> None:
+        """Rows that an earlier coordinator sent here, for a job that was given up since, are cancelled."""
+        if unneeded := self.ledger.unneeded(self._succession.unclaimed(member)):
+            self._succession.forget(unneeded)
+            self._call_off(member, (), unneeded)
 
     def _call_off(self, member: Member, shards: Sequence[str], rows: Sequence[int]) -> None:
         """Tells a worker to forget these; where it cannot be told it answers them in vain."""
@@ -163,6 +172,8 @@ class Controller:
             self.runs[row.job].recorded(row, result)
         flights = self.assignments.recorded(result.id)
         self.faults.finished(result.id, row.job if row is not None else 0)
+        for run in self.runs.values():
+            run.left.pop(result.id, None)
         return [(flight, result.id) for flight in flights if flight.worker != member.id]
 
     def _end_doubles(self, doubles: Sequence[tuple[Flight, int]]) -> None:
@@ -201,23 +212,13 @@ class Controller:
     # -- back --------------------------------------------------------------------------------------
 
     def give_back(self, rows: Iterable[OpenRow]) -> None:
-        """Rows without a result go back to the pool of their job, ahead of the rest, or to that of another job which
-        needs them; suspects wait for a new trial."""
-        needed = self._rehome(list(rows))
+        """Rows without a result go back to the pool of their job, ahead of the rest; suspects wait for a new trial.
+        Those of a job that was given up are with the jobs that had left them to it."""
         pools: dict[int, list[OpenRow]] = {}
-        for row in self.faults.keep_suspects(needed):
+        for row in self.faults.keep_suspects([row for row in rows if row.job in self.runs]):
             pools.setdefault(row.job, []).append(row)
         for job, some in pools.items():
             self.runs[job].put_back(some)
-
-    def _rehome(self, rows: Sequence[OpenRow]) -> list[OpenRow]:
-        lost = [row.id for row in rows if row.job not in self.runs]
-        if not lost:
-            return list(rows)
-        needed = self.ledger.needed_by(lost)
-        homes = {row.id: min(needed.get(row.id, set()) & self.runs.keys(), default=0) for row in rows}
-        kept = [(row, row.job if row.job in self.runs else homes[row.id]) for row in rows]
-        return [row.of_job(job) for row, job in kept if job]
 
     def lose(self, member: Member) -> None:
         """A worker is gone: its finished rows are recorded, all others go back, its keys are deleted."""
@@ -248,15 +249,25 @@ class Controller:
         flights = self.assignments.of(member.id)
         waiting = [row for flight in flights for row in flight.rows if row not in running]
         idle = [flight.id for flight in flights if not running & flight.rows.keys()]
+        unclaimed = [row for row in self._succession.unclaimed(member) if row not in running]
         rows = self.assignments.release(waiting, member.id)
-        self._call_off(member, idle, waiting)
+        self._succession.forget(unclaimed)
+        self._call_off(member, idle, [*waiting, *unclaimed])
         self.give_back(rows)
 
     # -- out ---------------------------------------------------------------------------------------
 
+    def take_over(self) -> None:
+        """Settles what became of the shards that an earlier coordinator sent, as far as the workers told by now."""
+        self.give_back(self._succession.look())
+
+    @property
+    def owed(self) -> int:
+        """Rows that are with the workers, or may be."""
+        return len(self.assignments) + len(self._succession)
+
     def send_work(self) -> bool:
         """Sends the shards that are due; False when none was."""
-        self.give_back(self._succession.look())
         sent = self._sender.send()
         if sent and self._began_s is not None:
             log.info("first shard sent %.2f s after the start", self.clock() - self._began_s)

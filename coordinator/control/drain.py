@@ -34,4 +34,4 @@ class Drain:
         if self._look.due():
             for member in self._controller.members.values():
                 self._controller.call_off_waiting(member)
-        return not len(self._controller.assignments)
+        return not self._controller.owed

@@ -61,6 +61,10 @@ class Faults:
         """Suspects that wait for a trial to be sent."""
         return len(self._parked)
 
+    def taken(self, row: int) -> bool:
+        """Whether the row is in a shard, or waits for a trial."""
+        return row in self._parked or self._assignments.shard_of(row) is not None
+
     def crashed(self, member: Member, crash: Crashed) -> None:
         """Takes the rows of a crashed batch out of their shards and makes suspects of them. Raises HopelessJobError
         when that was one too many of its job."""

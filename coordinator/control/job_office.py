@@ -229,9 +229,9 @@ class JobOffice:
             signature=prepared.signature,
             claim=self._controller.claim,
         )
+        self._controller.add_job(job.run)
         if feed is None:
             job.run.take_up()
-        self._controller.add_job(job.run)
         self._make_way(job, job.run)
         job.stage = Stage.RUNNING
         self._controller.tell(f"job {number} has begun")

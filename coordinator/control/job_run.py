@@ -61,12 +61,17 @@ class JobRun:
         feed: Feed | None,
         signature: str = "",
         share_prefixes: bool = True,
-        claim: Callable[[int, Iterable[OpenRow]], Iterable[OpenRow]] = lambda _job, rows: rows,
+        claim: Callable[[int, Iterable[OpenRow]], tuple[Iterable[OpenRow], Iterable[OpenRow]]] = lambda _, rows: (
+            rows,
+            (),
+        ),
     ) -> None:
-        """`claim` gives those of the job's rows that are for its pool: an earlier coordinator's workers may have the
-        others."""
+        """`claim` gives those of the job's rows that are for its pool, and those that another job has: of the rest an
+        earlier coordinator's workers must tell."""
         self.job = job
         self.backlog = Backlog()
+        #: open rows that another job has, by id: its shards have them, or its pool once they came back
+        self.left: dict[int, OpenRow] = {}
         self.lengths = Lengths()
         # what embeds reads a text as a whole: there is no state behind its first tokens
         self.prefixes = PrefixSearch(share=share_prefixes and job.spec.task is not Task.EMBED)
@@ -136,7 +141,20 @@ class JobRun:
                 self._add(self._ledger.add_parts(request, rows))
 
     def _add(self, rows: Iterable[OpenRow]) -> None:
-        self.backlog.add(self._claim(self.job.id, rows))
+        free, left = self._claim(self.job.id, rows)
+        self.backlog.add(free)
+        self.leave(left)
+
+    def leave(self, rows: Iterable[OpenRow]) -> None:
+        """Rows that another job has: its result is this job's, too."""
+        self.left.update((row.id, row) for row in rows)
+
+    def reclaim(self, taken: Callable[[int], bool]) -> None:
+        """A job is given up: what was left to it, and nobody has `taken`, is in the pool again."""
+        free = [row for row in self.left.values() if not taken(row.id)]
+        for row in free:
+            del self.left[row.id]
+        self.backlog.add(self._claim(self.job.id, free)[0])
 
     def put_back(self, rows: Sequence[OpenRow]) -> None:
         """Rows without a result: they go out ahead of the rest."""

@@ -167,9 +167,11 @@ class Sender:
         copy: bool = False,
         ahead: bool = False,
     ) -> Iterator[Addressed]:
-        """The shards of these rows, which are in flight from here on; rows in flight for another job are left to it."""
+        """The shards of these rows, which are in flight from here on; rows in flight for another job, or on trial
+        there, are left to it."""
         assignments = self._roster.assignments
-        free = [row for row in rows if copy or assignments.shard_of(row.id) is None]
+        free = rows if copy else [row for row in rows if not self._faults.taken(row.id)]
+        run.leave(row for row in rows if not copy and self._faults.taken(row.id))
         for load in run.loads(free, exclusive=exclusive):
             shard = load.named(member.shard_id())
             flight = Flight(

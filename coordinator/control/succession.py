@@ -30,8 +30,16 @@ class Succession:
         for row, worker, _ in sent:
             roster.assignments.remember(row, worker)
 
-    def claim(self, job: int, rows: Iterable[OpenRow]) -> list[OpenRow]:
-        """Rows for a job's pool: those that a worker may have are kept for it until it tells."""
+    def __len__(self) -> int:
+        """Rows of which some worker must still tell."""
+        return len(self._legacy)
+
+    def __contains__(self, row: int) -> bool:
+        """Whether the row is kept for some job."""
+        return row in self._legacy
+
+    def claim(self, job: int, rows: Iterable[OpenRow]) -> tuple[list[OpenRow], list[OpenRow]]:
+        """Rows for a job's pool, and rows that are another job's: what a worker may have is kept until it tells."""
         return self._legacy.claim(job, rows)
 
     def look(self) -> list[OpenRow]:
@@ -57,14 +65,29 @@ class Succession:
             elif isinstance(message, Crashed | Returned):
                 self._adopt(member, self._legacy.told(member.id, message.rows))
 
-    def drop(self, job: int) -> list[OpenRow]:
-        """A job is given up: its rows that nobody told of."""
-        return self._legacy.drop(job)
+    def drop(self, job: int) -> None:
+        """A job is given up: its rows are nobody's, until another job claims them."""
+        self._legacy.drop(job)
+
+    def unclaimed(self, member: Member) -> list[int]:
+        """Rows that a member has, as far as it was heard, and no job at work has claimed."""
+        return self._legacy.unclaimed(member.id, member.beat.shards) if member.beat is not None else []
+
+    def forget(self, rows: Iterable[int]) -> None:
+        """Rows that were called off."""
+        self._legacy.forget(rows)
 
     def _adopt(self, member: Member, held: Held) -> None:
+        """A shard is one job's; rows of it that were kept for others are left to that one."""
+        assignments, runs = self._roster.assignments, self._roster.runs
         for shard, rows in held.items():
-            run = self._roster.runs[rows[0].job]
-            flight = Flight(id=shard, worker=member.id, job=run.job.id, rows={row.id: row for row in rows})
+            known = assignments.flights.get(shard)
+            run = runs[known.job if known is not None else rows[0].job]
+            for row in rows:
+                if row.job != run.job.id:
+                    runs[row.job].leave([row])
+            mine = {row.id: row.of_job(run.job.id) for row in rows}
+            flight = Flight(id=shard, worker=member.id, job=run.job.id, rows=mine)
             weigh(flight, run.lengths, run.computed_share)
-            self._roster.assignments.adopt(flight)
+            assignments.adopt(flight)
             log.info("%s still has %d rows of shard %s", member.id, len(rows), shard)

@@ -47,6 +47,7 @@ class Turn:
         try:
             self._watch.look()
             heard = self._controller.absorb()
+            self._controller.take_over()
             sent = send and self._controller.send_work()
         except BrokerError as error:
             if not self.away:

@@ -122,6 +122,7 @@ class Watch:
             self._find_missing(member, sight.queued | set(sight.lease.beat.shards), now, 0.0 if anew else MISSING_S)
             if member.resting and sight.queued:
                 self._controller.recall(member, set(sight.queued))
+            self._controller.call_off_unneeded(member)
         elif member.presence is not Presence.LOST and self._is_over(member, now):
             self._lose(member)
 

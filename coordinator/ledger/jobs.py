@@ -45,7 +45,7 @@ UPDATE job SET requests = 0, done = 0, error = 0, quarantined = 0, input_tokens 
     intake_complete = 0, signature = CASE WHEN ? THEN '{READ_AGAIN}' ELSE signature END WHERE id = ?
 """
 #: Rows that the input, read so far, does not name may be those of the rest, which then are not computed again.
-_READING_AGAIN = f"SELECT id FROM job WHERE intake_complete = 0 AND signature = '{READ_AGAIN}' ORDER BY id"
+_READING_AGAIN = f"SELECT id, state FROM job WHERE intake_complete = 0 AND signature = '{READ_AGAIN}' ORDER BY id"
 
 
 #: A line too broken to tell its form names no url; so many of them in front still leave one that does.
@@ -135,6 +135,11 @@ def forget_requests(store: Store, job: int) -> int:
     return gone
 
 
+def reading_again(store: Store) -> bool:
+    """Whether a running job's input is to be read again: what it needs is not known before."""
+    return any(state == JobState.RUNNING.value for _, state in store.rows(_READING_AGAIN))
+
+
 def forget_jobs(store: Store, jobs: Sequence[int]) -> Cleaned:
     """Deletes the jobs and every row and result that no other job refers to.
 
@@ -143,7 +148,7 @@ def forget_jobs(store: Store, jobs: Sequence[int]) -> Cleaned:
     requests = sum(forget_requests(store, job) for job in jobs)
     store.run("DELETE FROM cancellation WHERE job IN (SELECT value FROM json_each(?))", (json.dumps(list(jobs)),))
     store.run("DELETE FROM job WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(jobs)),))
-    needed_by = tuple(job for (job,) in store.rows(_READING_AGAIN))
+    needed_by = tuple(job for job, _ in store.rows(_READING_AGAIN))
     rows = 0 if needed_by else _forget_rows(store)
     store.run("DELETE FROM input WHERE id NOT IN (SELECT input FROM request)")
     return Cleaned(jobs=len(jobs), requests=requests, rows=rows, needed_by=needed_by)

@@ -17,7 +17,7 @@ from coordinator.ledger.answers import stream_answers
 from coordinator.ledger.checks import check_ledger
 from coordinator.ledger.lock import StateLock
 from coordinator.ledger.requests import RequestBook
-from coordinator.ledger.rows import HandedOut, RowBook, needed_by, open_rows_of, stored_rows
+from coordinator.ledger.rows import HandedOut, RowBook, open_rows_of, stored_rows, unneeded
 from coordinator.ledger.schema import first_request, job_of
 from coordinator.ledger.settle import settle, touch_rows, touch_to_reduce
 from coordinator.ledger.store import Store, check_exists
@@ -187,9 +187,9 @@ class Ledger:
         """Those of these rows that are open, with their tokens, in the order asked for."""
         return stored_rows(self._store, ids)
 
-    def needed_by(self, rows: Sequence[int]) -> dict[int, set[int]]:
-        """Of each of these rows, the jobs that have an open request of it."""
-        return needed_by(self._store, rows)
+    def unneeded(self, rows: Sequence[int]) -> list[int]:
+        """Those of these rows that no running job has an open request of; while one is read again it may name any."""
+        return unneeded(self._store, rows) if rows and not ledger_jobs.reading_again(self._store) else []
 
     def sampling(self, id: int) -> Sampling:
         """The sampling of a group."""

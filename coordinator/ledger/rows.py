@@ -10,7 +10,7 @@ from coordinator.ledger.schema import first_request
 from coordinator.ledger.store import Store
 from coordinator.records import NewRow, OpenRow, StoredRow
 from fleet.errors import StorageError
-from fleet.job import Embedding, RowState, Sampling, canonical
+from fleet.job import Embedding, JobState, RowState, Sampling, canonical
 
 #: Sampling groups remembered; more only cost a query each.
 _SAMPLINGS = 4_096
@@ -25,9 +25,11 @@ CROSS JOIN row r ON r.id = p.row AND r.state = 0
 WHERE (p.request, p.level, p.ordinal) > (?, ?, ?) AND p.request < ?
 ORDER BY p.request, p.level, p.ordinal LIMIT ?
 """
-_NEEDED_BY = """
-SELECT DISTINCT p.row, p.request >> 32 FROM part p CROSS JOIN request q ON q.id = p.request AND q.state = 0
-WHERE p.row IN (SELECT value FROM json_each(?))
+_UNNEEDED = """
+SELECT value FROM json_each(?) WHERE NOT EXISTS (
+  SELECT 1 FROM part p CROSS JOIN request q ON q.id = p.request AND q.state = 0
+  CROSS JOIN job j ON j.id = p.request >> 32 AND j.state = ? WHERE p.row = value
+)
 """
 _STORED_ROWS = """
 SELECT id, key, tokens, max_tokens, sampling FROM row
@@ -199,9 +201,6 @@ def stored_rows(store: Store, ids: Sequence[int]) -> list[StoredRow]:
     return [found[row] for row in ids if row in found]
 
 
-def needed_by(store: Store, rows: Sequence[int]) -> dict[int, set[int]]:
-    """Of each of these rows, the jobs that have an open request of it."""
-    jobs: dict[int, set[int]] = {}
-    for row, job in store.rows(_NEEDED_BY, (json.dumps(list(rows)),)):
-        jobs.setdefault(row, set()).add(job)
-    return jobs
+def unneeded(store: Store, rows: Sequence[int]) -> list[int]:
+    """Those of these rows that no running job has an open request of."""
+    return [row for (row,) in store.rows(_UNNEEDED, (json.dumps(list(rows)), JobState.RUNNING.value))]

@@ -7,6 +7,7 @@ and shows them in its beat. So a row that was sent waits here until each worker 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from itertools import chain
 
 from coordinator.records import OpenRow
 
@@ -27,24 +28,29 @@ class Legacy:
             self._sent.setdefault(row, {})[worker] = shard
 
     def __len__(self) -> int:
-        """Rows that wait for a worker to tell."""
-        return len(self._waiting)
+        """Rows of which some worker must still tell."""
+        return len(self._waiting) + len(self._sent)
 
-    def claim(self, job: int, rows: Iterable[OpenRow]) -> list[OpenRow]:
-        """Rows that a job wants: those that were sent wait here from now on, the others may go to anybody."""
-        if not self._sent and not self._waiting:
-            return list(rows)
-        others = []
+    def __contains__(self, row: int) -> bool:
+        """Whether the row waits, for some job."""
+        return row in self._waiting
+
+    def claim(self, job: int, rows: Iterable[OpenRow]) -> tuple[list[OpenRow], list[OpenRow]]:
+        """Rows that a job wants: those that were sent wait here from now on. The others: such as may go to anybody,
+        and such as wait for another job."""
+        free: list[OpenRow] = []
+        left: list[OpenRow] = []
         for row in rows:
             if row.id in self._sent:
                 self._waiting[row.id] = row.of_job(job), self._sent.pop(row.id)
-            elif row.id not in self._waiting:
-                others.append(row)
-        return others
+            else:
+                (left if row.id in self._waiting else free).append(row)
+        return free, left
 
     def workers(self) -> set[str]:
-        """Those that have not told of rows that wait."""
-        return {worker for _, places in self._waiting.values() for worker in places}
+        """Those that rows were sent to, of which they have not told."""
+        waiting = (places for _, places in self._waiting.values())
+        return {worker for places in chain(waiting, self._sent.values()) for worker in places}
 
     def told(self, worker: str, rows: Iterable[int]) -> Held:
         """A worker reports on these rows: it had them."""
@@ -70,14 +76,28 @@ class Legacy:
             else:
                 continue
             del self._waiting[row.id]
+        for id, places in [(id, places) for id, places in self._sent.items() if worker in places]:
+            if places[worker] not in shards:
+                del places[worker]
+                if not places:
+                    del self._sent[id]
         return held, free
 
-    def drop(self, job: int) -> list[OpenRow]:
-        """A job is given up: its rows that wait."""
-        rows = [row for row, _ in self._waiting.values() if row.job == job]
-        for row in rows:
-            del self._waiting[row.id]
-        return rows
+    def drop(self, job: int) -> None:
+        """A job is given up: nobody has claimed its rows, until another job does."""
+        for id, (row, places) in list(self._waiting.items()):
+            if row.job == job:
+                self._sent[id] = places
+                del self._waiting[id]
+
+    def unclaimed(self, worker: str, shards: Container[str]) -> list[int]:
+        """Rows that no job has claimed, in these shards that a worker has."""
+        return [id for id, places in self._sent.items() if places.get(worker) in shards]
+
+    def forget(self, rows: Iterable[int]) -> None:
+        """No worker has these any more."""
+        for id in rows:
+            self._sent.pop(id, None)
 
     def _of(self, worker: str) -> Iterator[tuple[OpenRow, dict[str, str]]]:
         return (found for found in self._waiting.values() if worker in found[1])

@@ -18,12 +18,12 @@ def ids(rows: Iterable[OpenRow]) -> list[int]:
 
 def claimed(*rows: int, job: int = 7) -> tuple[Legacy, list[int]]:
     legacy = Legacy(SENT)
-    return legacy, ids(legacy.claim(job, map(row, rows)))
+    return legacy, ids(legacy.claim(job, map(row, rows))[0])
 
 
 def test_only_rows_that_were_sent_wait_and_know_their_job() -> None:
     legacy, others = claimed(1, 2, 4)
-    assert (others, len(legacy), legacy.workers()) == ([4], 2, {"a", "b"})
+    assert (others, 1 in legacy, 3 in legacy, legacy.workers()) == ([4], True, False, {"a", "b"})
     assert legacy.heard("a", {"a-1"})[0] == {"a-1": [row(1).of_job(7)]}
 
 
@@ -45,18 +45,31 @@ def test_a_report_shows_that_its_rows_were_there() -> None:
     legacy, _ = claimed(2, 3)
     assert {shard: ids(rows) for shard, rows in legacy.told("b", [2, 9]).items()} == {"b-1": [2]}
     assert legacy.told("a", [3]) == {}, "it was never sent there"
-    assert len(legacy) == 1
+    assert 3 in legacy
 
 
 def test_a_row_reported_before_a_job_wants_it_is_as_any_other() -> None:
     legacy = Legacy(SENT)
     assert legacy.told("a", [1]) == {}
-    assert ids(legacy.claim(7, [row(1)])) == [1]
+    assert legacy.claim(7, [row(1)]) == ([row(1)], [])
 
 
-def test_a_row_that_two_jobs_want_is_kept_for_the_first_and_in_no_pool() -> None:
+def test_a_row_that_two_jobs_want_is_kept_for_the_first_and_for_the_other_when_that_is_dropped() -> None:
     legacy, _ = claimed(1)
-    assert legacy.claim(8, [row(1)]) == []
-    assert ids(legacy.drop(8)) == []
-    assert [(each.id, each.job) for each in legacy.drop(7)] == [(1, 7)]
-    assert ids(legacy.claim(8, [row(1)])) == [1]
+    assert legacy.claim(8, [row(1)]) == ([], [row(1)])
+    legacy.drop(8)
+    assert 1 in legacy
+    legacy.drop(7)
+    assert 1 not in legacy
+    assert legacy.claim(8, [row(1)]) == ([], [])
+    assert legacy.heard("a", {"a-1"})[0] == {"a-1": [row(1).of_job(8)]}
+
+
+def test_rows_that_no_job_claimed_are_known_until_their_worker_has_them_no_more() -> None:
+    legacy, _ = claimed(3)
+    legacy.heard("a", {"a-1"})
+    assert (legacy.unclaimed("a", {"a-1"}), legacy.unclaimed("b", {"b-1"})) == ([1], [2])
+    legacy.forget([1])
+    legacy.heard("b", ())
+    assert (legacy.unclaimed("a", {"a-1"}), legacy.unclaimed("b", {"b-1"}), len(legacy)) == ([], [], 0)
+    assert legacy.claim(7, [row(1), row(2)]) == ([row(1), row(2)], [])

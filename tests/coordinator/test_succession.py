@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -11,12 +12,14 @@ import pytest
 from coordinator.broker.broker import Broker
 from coordinator.broker.dispatch import Dispatch
 from coordinator.control.controller import Controller
+from coordinator.control.drain import LOOK_S, Drain
 from coordinator.control.job_run import JobRun
 from coordinator.control.member import Member
 from coordinator.control.watch import Watch
 from coordinator.ledger.ledger import Ledger
 from fleet.config import LEASE_TTL_S, StateDir
-from fleet.messages import Beat, Crashed, Finished, Message, Ready, Returned
+from fleet.job import JobState
+from fleet.messages import Beat, Cancel, Crashed, Finished, Message, Ready, Returned
 from tests.ledgers import done, request, spec
 from tests.post import Post, beat, sight
 
@@ -40,7 +43,8 @@ class Still:
 class Coordinator:
     """The one that comes next, in a fleet of two workers with a job."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, work: bool = True) -> None:
+        """With `work` it has begun with its job."""
         self.now = 1000.0
         self.post = Post()
         self.controller = Controller(
@@ -49,14 +53,35 @@ class Coordinator:
         self.members = [Member(id=worker) for worker in "vw"]
         for member in self.members:
             self.controller.add_member(member)
-        self.run = JobRun(
-            ledger.begin_job(spec())[0], ledger, lambda *_, **__: (), feed=None, claim=self.controller.claim
-        )
+        self.run = JobRun(ledger.job(1).record, ledger, lambda *_, **__: (), feed=None, claim=self.controller.claim)
+        self.watch = Watch(self.controller, cast(Broker, Still()), wall=lambda: self.now)
+        if work:
+            self.begin()
+
+    def begin(self) -> None:
         self.run.take_up()
         self.controller.add_job(self.run)
-        self.watch = Watch(self.controller, cast(Broker, Still()), wall=lambda: self.now)
 
-    def turn(self, *beats: Beat, told: tuple[Message, ...] = (), after_s: float = 1.0) -> None:
+    def claim_first(self, rows: int) -> None:
+        """The job's first rows, as they come in by and by while its input is read."""
+        first = [row for some in self.controller.ledger.open_rows(self.run.job.id) for row in some][:rows]
+        self.controller.claim(self.run.job.id, first)
+
+    def add_job(self, *rows: int) -> JobRun:
+        """Another job that needs these rows."""
+        ledger = self.controller.ledger
+        job = ledger.begin_job(spec(output=f"/other-{len(self.controller.runs)}.jsonl"))[0]
+        ledger.add_requests(job.id, [request(f"x{row}", row) for row in rows])
+        run = JobRun(job, ledger, lambda *_, **__: (), feed=None, claim=self.controller.claim)
+        run.take_up()
+        self.controller.add_job(run)
+        return run
+
+    def cancel(self, run: JobRun) -> None:
+        self.controller.ledger.end_job(run.job.id, JobState.CANCELLED)
+        self.controller.drop_job(run.job.id)
+
+    def turn(self, *beats: Beat, told: tuple[Message, ...] = (), after_s: float = 1.0, send: bool = True) -> None:
         """Reads the leases and the reports a while later, and sends."""
         self.now += after_s
         queued = [shard.id for shard in self.post.shards]
@@ -66,7 +91,9 @@ class Coordinator:
         self.post.told = list(told)
         self.watch.read_leases()
         self.controller.absorb()
-        self.controller.send_work()
+        self.controller.take_over()
+        if send:
+            self.controller.send_work()
         self.controller.assignments.validate()
 
     def sent(self) -> set[int]:
@@ -142,18 +169,100 @@ def test_a_crash_that_happened_meanwhile_makes_suspects(second: Coordinator) -> 
     assert len(second.controller.faults) == 2
 
 
-def test_a_job_that_is_dropped_meanwhile_leaves_its_rows_to_one_that_needs_them(
-    second: Coordinator, ledger: Ledger
-) -> None:
-    other = ledger.begin_job(spec(output="/other.jsonl"))[0]
-    ledger.add_requests(other.id, [request("x", 9)])
-    run = JobRun(other, ledger, lambda *_, **__: (), feed=None, claim=second.controller.claim)
-    run.take_up()
-    second.controller.add_job(run)
+def test_a_job_that_is_dropped_meanwhile_leaves_its_rows_to_one_that_needs_them(second: Coordinator) -> None:
+    run = second.add_job(9)
     assert len(run.backlog) == 0, "it waits for w to tell"
-    second.controller.drop_job(second.run.job.id)
+    second.cancel(second.run)
     second.turn(here("v"))
+    assert second.sent() == set(), "w may still have it"
+    second.turn(here("v"), here("w", "w-2"))
     assert second.sent() == {9}
+
+
+def test_a_worker_keeps_what_another_job_needs_of_a_shard_whose_job_is_dropped(second: Coordinator) -> None:
+    run = second.add_job(9)
+    second.cancel(second.run)
+    second.turn(here("v"), here("w", "w-1", running=(9,)))
+    assert {id: (flight.job, *flight.rows) for id, flight in second.controller.assignments.flights.items()} == {
+        "w-1": (run.job.id, 9)
+    }
+    assert second.post.orders == [("w", Cancel(rows=(10, 11, 12)))]
+
+
+def test_rows_of_a_job_that_was_cancelled_before_the_restart_are_called_off(ledger: Ledger) -> None:
+    ledger.end_job(1, JobState.CANCELLED)
+    second = Coordinator(ledger, work=False)
+    second.turn(here("v", "v-1", running=(1, 2)), here("w"))
+    second.turn(here("v", "v-1", running=(1, 2)), here("w"))
+    assert second.post.orders == [("v", Cancel(rows=(1, 2, 3, 4)))], "once"
+
+
+def test_rows_of_a_job_that_has_not_been_opened_yet_go_on(ledger: Ledger) -> None:
+    second = Coordinator(ledger, work=False)
+    for _ in range(3):
+        second.turn(here("v", "v-1", running=(1, 2)), here("w"))
+    assert second.post.orders == []
+    second.begin()
+    second.turn(here("v", "v-1", running=(1, 2)), here("w"))
+    assert second.controller.assignments.flights["v-1"].rows.keys() == SENT["v-1"]
+
+
+def test_rows_that_came_back_to_a_job_that_is_dropped_are_anothers(second: Coordinator) -> None:
+    run = second.add_job(1, 17)
+    for _ in range(3):
+        second.turn(here("v", "v-1", running=(1, 2)), here("w"))
+    assert not len(run.backlog)
+    for _ in range(int(LEASE_TTL_S) + 2):
+        second.turn(send=False)
+    assert not len(second.controller.assignments), "all workers are lost, all rows in the pool"
+    second.cancel(second.run)
+    second.turn(here("v"))
+    second.turn(here("v"))
+    assert {row.id for shard in second.post.shards if shard.job == run.job.id for row in shard.rows} == {1, 17}
+
+
+def test_a_shard_with_rows_of_two_jobs_is_ones_and_its_rows_survive_it(ledger: Ledger) -> None:
+    second = Coordinator(ledger, work=False)
+    second.claim_first(1)
+    run = second.add_job(2, 3)
+    second.begin()
+    beats = here("v", "v-1", running=(1,)), here("w")
+    second.turn(*beats)
+    flight = second.controller.assignments.flights["v-1"]
+    assert flight.rows.keys() == SENT["v-1"]
+    assert {row.job for row in flight.rows.values()} == {flight.job}
+    first = next(each for each in second.controller.runs.values() if each.job.id == flight.job)
+    second.cancel(first)
+    assert "v-1" not in second.controller.assignments.flights
+    second.turn(*beats)
+    other = run if first is not run else second.run
+    theirs = {row.id for shard in second.post.shards if shard.job == other.job.id for row in shard.rows}
+    assert {2, 3} <= theirs
+
+
+def test_a_fleet_that_goes_down_right_away_waits_for_what_its_workers_still_compute(second: Coordinator) -> None:
+    drain = Drain(second.controller)
+    drain.begin()
+    assert not drain.done(), "nobody was heard yet"
+    second.turn(here("v", "v-1", "v-2", running=(1, 2)), here("w"), send=False)
+    time.sleep(LOOK_S)
+    assert not drain.done()
+    assert ("v", Cancel(rows=(3, 4, 5, 6, 7, 8))) in second.post.orders
+    second.turn(here("v"), here("w"), told=(Finished(rows=(done(1), done(2))),), send=False)
+    assert drain.done()
+    assert second.post.shards == []
+
+
+def test_it_waits_for_jobs_that_it_has_not_opened_as_well(ledger: Ledger) -> None:
+    second = Coordinator(ledger, work=False)
+    drain = Drain(second.controller)
+    drain.begin()
+    second.turn(here("v", "v-1", running=(1, 2)), here("w"), send=False)
+    assert not drain.done()
+    assert second.post.orders == [("v", Cancel(rows=(3, 4)))]
+    second.turn(here("v"), here("w"), told=(Finished(rows=(done(1), done(2))),), send=False)
+    assert drain.done()
+    assert ledger.counts(1).done == 2
 
 
 def test_a_worker_that_was_removed_is_not_waited_for(second: Coordinator) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from coordinator.control.controller import Controller
+from coordinator.control.job_run import JobRun
 from coordinator.control.watch import Watch
 from coordinator.ledger import results as ledger_results
 from coordinator.scheduling.assignments import Assignments
@@ -21,7 +22,7 @@ from tests.simulation.world import Plan, ViolationError, run
 
 SEEDS, GROUP = 1000, 100
 #: Seeds after which a broken fleet must have been found out.
-SOON = 60
+SOON = 120
 
 
 @pytest.fixture
@@ -53,6 +54,7 @@ def test_whatever_breaks_every_request_ends_once_with_its_first_result(first: in
         "worker asleep",
         "worker cut off",
         "engine crashed",
+        "job cancelled",
     } <= faults.keys()
     assert any(fault.startswith("coordinator") for fault in faults)
 
@@ -102,8 +104,15 @@ def test_a_watch_that_believes_every_lease_is_found_out(folder: Path, monkeypatc
 
 
 def test_a_coordinator_that_takes_nothing_over_is_found_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Controller, "claim", lambda _self, _job, rows: rows)
+    monkeypatch.setattr(Controller, "claim", lambda _self, _job, rows: (list(rows), []))
     assert "I10" in found_out(folder)
+
+
+def test_a_job_that_does_not_get_back_what_it_left_to_another_is_found_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JobRun, "reclaim", lambda *_: None)
+    assert "I7" in found_out(folder)
 
 
 def test_a_controller_that_forgets_to_put_rows_back_is_found_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ from tests.simulation.machine import Machine
 STEP_S = 0.5
 #: Faults begin to happen until then; after that only those go on that last, seconds.
 FAULTS_S = 90.0
+#: Both jobs of a run are at work until then, mostly, seconds.
+EARLY_S = 15.0
 #: A run that is not over by then makes no progress (I7), seconds.
 END_S = 1200.0
 #: A dead worker's rows are back in the pool by then (I8), seconds.
@@ -58,11 +60,14 @@ class Plan:
     trouble: float
     poison: int
     two_jobs: bool
+    #: one of the two is cancelled then, seconds
+    cancel_s: float | None
 
     @classmethod
     def of(cls, seed: int) -> Plan:
         """Quiet wires in every second run, since only there times are promised; poison in every third."""
         draw = random.Random(f"plan {seed}")
+        cancelled = random.Random(f"cancel {seed}")
         return cls(
             seed=seed,
             workers=draw.randint(1, 4),
@@ -71,6 +76,7 @@ class Plan:
             trouble=draw.choice((0.0, 0.05)),
             poison=draw.choice((0, 0, 1)),
             two_jobs=draw.random() < 0.3,
+            cancel_s=cancelled.choice((None, cancelled.uniform(0, EARLY_S), cancelled.uniform(0, FAULTS_S))),
         )
 
 
@@ -98,6 +104,7 @@ class World:
         self._ledger: Ledger | None = None
         self._turn: Turn | None = None
         self._restart_at = 0.0
+        self._cancel_at = plan.cancel_s
         self._jobs: list[JobRecord] = []
         #: what is told about rows: the first result of each that was committed, and its crashes alone in a batch
         self._first: dict[int, str] = {}
@@ -139,6 +146,12 @@ class World:
         self.broker.restart()
         self._start_coordinator()
 
+    def _wanted(self) -> list[JobRecord]:
+        """The jobs that nobody has cancelled."""
+        assert self._ledger is not None
+        states = {job.id: self._ledger.job(job.id).record.state for job in self._jobs}
+        return [job for job in self._jobs if states[job.id] is JobState.RUNNING]
+
     def _request(self, number: int) -> Any:
         """One row or several, some of which other requests and the other job have, too."""
         rows = [self._draw.randrange(3 * self.plan.requests) for _ in range(self._draw.choice((1, 1, 1, 3)))]
@@ -163,16 +176,18 @@ class World:
                 self._start_machine(name)
         if self.controller is None and self.now >= self._restart_at:
             self._start_coordinator()
-        self._turn_coordinator()
+        self._coordinate()
         for machine in self.machines.values():
             if machine is not None and machine.awake:
                 machine.turn(STEP_S)
         self._check_turn()
 
-    def _turn_coordinator(self) -> None:
+    def _coordinate(self) -> None:
         if self._turn is None or self.controller is None:
             return
         try:
+            if self._cancel_at is not None and self.now >= self._cancel_at:
+                self._cancel_job()
             self._turn.once()
             if any(run.error for run in self.controller.runs.values()):
                 raise self._violation("a job was given up")
@@ -207,7 +222,7 @@ class World:
         )
         for name in self._names:
             controller.add_member(Member(id=name))
-        for job in self._jobs:
+        for job in self._wanted():
             run = JobRun(job, self._ledger, _no_reduce, feed=None, claim=controller.claim)
             run.take_up()
             controller.add_job(run)
@@ -299,6 +314,16 @@ class World:
         self.faults["coordinator killed"] += 1
         self._end_coordinator()
 
+    def _cancel_job(self) -> None:
+        """Its rows are forgotten, but for those that the other job needs, too."""
+        assert self.controller is not None
+        self._cancel_at = None
+        if len(self.controller.runs) > 1:
+            self.faults["job cancelled"] += 1
+            job = self._draw.choice(list(self.controller.runs))
+            self.controller.ledger.end_job(job, JobState.CANCELLED)
+            self.controller.drop_job(job)
+
     def _arm_crash(self) -> None:
         moment = self._draw.choice(("before", "after", "twice"))
         call = self._draw.choice(("send", "heard", "delete", "sights", "purge", "take_back"))
@@ -366,7 +391,7 @@ class World:
         for (row,) in self._ledger._store.rows("SELECT id FROM row WHERE state = ?", (int(RowState.QUARANTINED),)):
             if self.alone[row] < 2:
                 raise self._violation(f"I5: row {row} is quarantined, and ended {self.alone[row]} engines alone")
-        for job in self._jobs:
+        for job in self._wanted():
             answers = list(self._ledger.answers(job.id))
             names = [answer.custom_id for answer in answers]
             if names != [f"r{n}" for n in range(self.plan.requests)]:
