@@ -1,126 +1,42 @@
 """`python -m coordinator.joining.gatehouse`: joins TLS 1.3 connections to the broker's unix socket, each to its own.
 
-It passes bytes on and reads none but the broker's first answers: until one of them shows that it knows the client, the
-connection is a stranger's, which makes way for others and ends soon. A side that reads slowly stops the other from
-being read. TLS here knows no half-open connection: an end on one side ends both, once what was read before it is
-written.
+It passes bytes on and reads none but the first: a client has to log in, with AUTH or HELLO and nothing before it, and
+the broker's answer has to accept it. Until then the connection is a stranger's, which may say little, makes way for
+others and ends soon; it ends at once when it says something else or is refused. TLS here knows no half-open connection:
+an end on one side ends both, once what was read before it is written.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
 import ssl
 import sys
+from asyncio import sslproto
 from collections.abc import Sequence
 from typing import Any
 
-from coordinator.joining.strangers import Greeting, Limits, Strangers
+from coordinator.joining.sides import BrokerSide, Client
+from coordinator.joining.strangers import Limits, Strangers
 from fleet import leash, open_files
 
 log = logging.getLogger(__name__)
 
-#: Bytes that wait for a side before the other is no longer read; a window of shards is at most 32 MB.
-BUFFER_BYTES = 256 << 10
+#: Bytes that TLS reads at once, for which it holds a buffer of its own for each connection; asyncio's 256 KiB cost
+#: 400 strangers 232 MB instead of 43, and were no faster.
+TLS_READ_BYTES = 16 << 10
 #: How long a client may take over the handshake, and over the end of TLS, seconds.
 HANDSHAKE_S = 10.0
 SHUTDOWN_S = 3.0
 #: Pause when no connection could be taken, seconds.
 ACCEPT_AGAIN_S = 0.2
-#: A crowd is told of so often, seconds.
+#: What strangers can cause at will is told so often, seconds.
 TELL_AGAIN_S = 60.0
-#: Connections of those that are let in, at a time. A worker needs about six; each takes two files.
-MAX_CLIENTS = 2000
-_FILES = 2 * (MAX_CLIENTS + Limits().most) + 100
-#: A silent peer is asked after this long, then this often, and given up after so many, seconds: 25 s in all.
-KEEPALIVE_S, KEEPALIVE_EVERY_S, KEEPALIVE_COUNT = 10, 5, 3
-
-
-class Side(asyncio.Protocol):
-    """One end of a joined pair."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.other: Side | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Bounds what may wait for this side."""
-        assert isinstance(transport, asyncio.Transport), "stream transports only"
-        transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Passes on."""
-        assert self.other is not None, "a client is not read before the broker's side is there"
-        assert self.other.transport is not None, "set when its connection was made"
-        self.other.transport.write(data)
-
-    def pause_writing(self) -> None:
-        """This side reads too slowly: the other must wait."""
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        """This side has caught up."""
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.resume_reading()
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        """Ends the other side, after what waits for it was written."""
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.close()
-
-
-class Client(Side):
-    """A worker's end: read once the broker's is there."""
-
-    def __init__(self, gatehouse: Gatehouse) -> None:
-        super().__init__()
-        self._gatehouse = gatehouse
-        #: ends its time as a stranger, and what works on its connection until it is joined to the broker
-        self.timer: asyncio.TimerHandle | None = None
-        self.meeting: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """TLS is up."""
-        super().connection_made(transport)
-        assert self.transport is not None, "set just now"
-        self.transport.pause_reading()
-        _keep_alive(transport.get_extra_info("socket"))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Ends the broker's side."""
-        super().connection_lost(error)
-        self._gatehouse.left(self)
-
-    def send_away(self) -> None:
-        """Ends it at once, however far it is."""
-        if self.transport is not None:
-            self.transport.abort()
-        elif self.meeting is not None:
-            self.meeting.cancel()
-
-
-class BrokerSide(Side):
-    """The broker's end: its first answers tell whether it lets the client in."""
-
-    def __init__(self, client: Client, gatehouse: Gatehouse) -> None:
-        super().__init__()
-        self.other = client
-        self._client = client
-        self._gatehouse = gatehouse
-        self._greeting: Greeting | None = Greeting()
-
-    def data_received(self, data: bytes) -> None:
-        """Passes on."""
-        if self._greeting is not None and self._greeting.lets_in(data):
-            self._greeting = None
-            self._gatehouse.let_in(self._client)
-        super().data_received(data)
+#: Each connection takes two.
+_FILES = 2 * (Limits().most_let_in + Limits().most) + 100
 
 
 class Gatehouse:
@@ -132,7 +48,8 @@ class Gatehouse:
         self._limits = limits or Limits()
         self._strangers: Strangers[Client] = Strangers(self._limits)
         self._welcome: set[Client] = set()
-        self._tell_s = 0.0
+        #: when each kind of trouble was told last, on the loop's clock, seconds
+        self._told_s: dict[str, float] = {}
 
     async def serve(self, listener: socket.socket) -> None:
         """Takes connections in until it is cancelled."""
@@ -142,14 +59,19 @@ class Gatehouse:
             try:
                 connection, peer = await loop.sock_accept(listener)
             except OSError as error:  # it is gone already, or no file is free
-                log.warning("a connection could not be taken (%s)", error.strerror)
+                self._tell("a connection could not be taken (%s)", error.strerror)
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
             self._arrived(connection, str(peer[0]))
+            await asyncio.sleep(0)  # taking one that waits does not: those that end must get to it
 
     def let_in(self, client: Client) -> None:
-        """The broker knows it: from now on it may stay."""
+        """The broker knows it: from now on it may stay, if there is room."""
         self._forget(client)
+        if self._is_full():
+            client.send_away()
+            return
+        client.login = None
         self._welcome.add(client)
 
     def left(self, client: Client) -> None:
@@ -158,8 +80,7 @@ class Gatehouse:
         self._welcome.discard(client)
 
     def _arrived(self, connection: socket.socket, address: str) -> None:
-        if len(self._welcome) >= MAX_CLIENTS:
-            log.warning("%s is turned away: %d connections are open", address, len(self._welcome))
+        if self._is_full():
             connection.close()
             return
         loop, client = asyncio.get_running_loop(), Client(self)
@@ -171,9 +92,20 @@ class Gatehouse:
         crowded_out = self._strangers.add(client, address)
         if crowded_out is not None:
             crowded_out.send_away()
-            if loop.time() >= self._tell_s:
-                self._tell_s = loop.time() + TELL_AGAIN_S
-                log.warning("%s: so many connections say nothing that the oldest make way", address)
+            self._tell("%s: so many connections say nothing that the oldest make way", address)
+
+    def _is_full(self) -> bool:
+        full = len(self._welcome) >= self._limits.most_let_in
+        if full:
+            self._tell("more are turned away: %d connections are open", len(self._welcome))
+        return full
+
+    def _tell(self, text: str, *words: object) -> None:
+        """Logs it, unless it did so just now: strangers could fill the disk."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._told_s.get(text, -TELL_AGAIN_S) + TELL_AGAIN_S:
+            self._told_s[text] = now_s
+            log.warning(text, *words)
 
     def _broken_off(self, client: Client, connection: socket.socket) -> None:
         """It was sent away before TLS was up."""
@@ -196,8 +128,8 @@ class Gatehouse:
                 ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
-        except OSError as error:  # strangers can cause it at will
-            log.info("a connection failed: %s", type(error).__name__)
+        except OSError as error:
+            self._tell("%s: a connection failed (%s)", address, type(error).__name__)
             self.left(client)
         else:
             await self._join(client, address)
@@ -208,7 +140,7 @@ class Gatehouse:
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: side, self._broker)
         except OSError as error:
-            log.warning("%s is turned away: the broker is away (%s)", address, error.strerror)
+            self._tell("%s is turned away: the broker is away (%s)", address, error.strerror)
             client.transport.abort()
             return
         client.other = side
@@ -216,17 +148,6 @@ class Gatehouse:
             client.connection_lost(None)
         else:
             client.transport.resume_reading()
-
-
-def _keep_alive(connection: Any) -> None:
-    """Has the system find peers that vanished without a word."""
-    idle = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)
-    with contextlib.suppress(OSError):  # it may be gone already
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if idle is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, idle, KEEPALIVE_S)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
 
 
 async def _serve(gatehouse: Gatehouse, listeners: Sequence[socket.socket]) -> None:
@@ -266,6 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leash.hold()
     open_files.allow(_FILES)
+    sslproto.SSLProtocol.max_size = TLS_READ_BYTES
     listeners = [socket.socket(fileno=fd) for fd in args.listen]
     asyncio.run(_serve(Gatehouse(args.broker, _context(args.certificate, args.key)), listeners))
     return 0

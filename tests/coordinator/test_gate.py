@@ -14,17 +14,18 @@ import pytest
 from coordinator.control.processes import Processes
 from coordinator.joining.certificate import Certificate
 from coordinator.joining.gate import Gate
-from coordinator.joining.gatehouse import KEEPALIVE_S, _keep_alive
+from coordinator.joining.sides import KEEPALIVE_S, _keep_alive
 from fleet import pin
 from fleet.config import StateDir
 from fleet.errors import BrokerError
 from tests.worker_process import gone, until
 
 MIB = 1 << 20
+LOGIN, WELCOME = b"*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n", b"+OK\r\n"
 
 
 class Inside:
-    """What listens on the unix socket: answers each byte it reads, unless it is told to sleep."""
+    """What listens on the unix socket: lets each in, then answers each byte it reads, unless it is told to sleep."""
 
     def __init__(self, path, answer=lambda data: data):
         self.path = path
@@ -49,6 +50,8 @@ class Inside:
 
     def _serve(self, connection):
         with contextlib.suppress(OSError):
+            if connection.recv(len(LOGIN)):
+                connection.sendall(WELCOME)
             while self.awake.wait() and (data := connection.recv(65536)):
                 connection.sendall(self.answer(data))
         self.ended += 1
@@ -76,10 +79,16 @@ class Rig:
         self.context = pin.context(self.certificate.path.read_text())
         self.open = []
 
-    def call(self, host="127.0.0.1"):
+    def stranger(self, host="127.0.0.1"):
         plain = socket.create_connection((host, self.gate.port), 5)
         self.open.append(self.context.wrap_socket(plain))
         return self.open[-1]
+
+    def call(self, host="127.0.0.1"):
+        connection = self.stranger(host)
+        connection.sendall(LOGIN)
+        assert connection.recv(100) == WELCOME
+        return connection
 
     def log(self):
         return (self.state.logs / "gate.log").read_text()
@@ -195,7 +204,7 @@ def test_a_client_that_does_not_read_stops_the_broker(rig):
 
 def test_a_broker_that_is_away_turns_clients_away_until_it_is_back(rig):
     rig.inside.close()
-    away = rig.call()
+    away = rig.stranger()
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         assert away.recv(1) == b""
     assert rig.gate.alive()
