@@ -101,7 +101,7 @@ class LocalRun:
             controller.assignments.validate()
             result = self._result(controller, time.monotonic() - began, cancelled=cancelled)
         if self._interrupts.count:
-            raise InterruptedRunError(self._how_to_go_on(result.counts))
+            raise InterruptedRunError(how_to_go_on(self._run.job.id, result.counts))
         return result
 
     def _start(self, stack: ExitStack) -> tuple[Controller, LocalWorker]:
@@ -192,11 +192,14 @@ class LocalRun:
             cancelled=cancelled,
         )
 
-    def _how_to_go_on(self, counts: Counts) -> str:
-        return (
-            f"interrupted with {counts.done} of {counts.requests} requests done, all of them recorded; "
-            f"the same command goes on from there, `fleet results {self._run.job.id}` writes what is there"
-        )
+
+def how_to_go_on(job: int, counts: Counts) -> str:
+    """What a person is told after Ctrl-C."""
+    told = f"interrupted with {counts.done} of {counts.requests} requests done"
+    if not counts.done:
+        return f"{told}; the same command goes on"
+    recorded = "all of them recorded; the same command goes on from there"
+    return f"{told}, {recorded}, `fleet results {job}` writes what is there"
 
 
 def _state_of(member: Member) -> str:

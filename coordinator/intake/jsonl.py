@@ -35,10 +35,13 @@ def read_jsonl(stream: IO[bytes], name: str) -> Iterator[Record]:
             _skip_line(stream)
             yield Record(source=source, error=f"a line of over {MAX_LINE_BYTES >> 20} MB, expected a request")
             continue
-        if number == 1:
-            line = line.removeprefix(_BOM)
         if line and not line.isspace():
             record = _decode(line, source)
+            if record.error is not None and line.startswith(_BOM):  # where a file begins, also behind another
+                line = line.removeprefix(_BOM)
+                if not line or line.isspace():
+                    continue
+                record = _decode(line, source)
             count += 1
             if count == 1:
                 _check_start(line, record, name)

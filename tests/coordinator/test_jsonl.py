@@ -22,10 +22,20 @@ def test_lines_are_numbered_with_the_blank_ones_counted() -> None:
     assert [(record.source.line, record.value) for record in read(b"\n1\n \t\r\n2")] == [(2, 1), (4, 2)]
 
 
-def test_a_byte_order_mark_belongs_to_the_first_line_only() -> None:
-    first, second = read(b"\xef\xbb\xbf1\n\xef\xbb\xbf2\n")
-    assert first.value == 1
-    assert (second.error or "").startswith("not JSON")
+def test_a_byte_order_mark_may_begin_a_line_as_in_files_put_one_behind_the_other() -> None:
+    found = read(b'\xef\xbb\xbf{"a": 1}\n\xef\xbb\xbf{"a": 2}\n\xef\xbb\xbf\r\n\xef\xbb\xbf')
+    assert [(record.source.line, record.value, record.error) for record in found] == [
+        (1, {"a": 1}, None),
+        (2, {"a": 2}, None),
+    ]
+
+
+def test_behind_a_byte_order_mark_errors_are_those_of_the_line_without_it() -> None:
+    begun, inside = read(b'\xef\xbb\xbf{"a": }\n{"a": \xef\xbb\xbf1}\n')
+    assert begun.error == read(b'{"a": }')[0].error == "not JSON: Expecting value at column 7"
+    assert (inside.error or "").startswith("not JSON")
+    with pytest.raises(UsageError, match="one JSON array"):
+        read(b"\xef\xbb\xbf[\n1]\n")
 
 
 @pytest.mark.parametrize("constant", [b"NaN", b"Infinity", b"-Infinity"])
