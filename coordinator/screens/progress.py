@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two plain lines; a log of a night then stays readable.
 LINE_S = 5.0
+#: Less is not told: the last rows of a run are often done later than was reckoned.
+LEAST_LEFT_S = 1.0
 
 
 class Drawing(Protocol):
@@ -119,9 +121,9 @@ def figures(view: RunView) -> list[str]:
     """What is worth saying of a view, each part a few words."""
     counts = view.counts
     ended = counts.done + counts.failed
-    parts = [f"{ended:,}/{counts.requests:,}{'' if view.intake_ended else '+'} requests"]
+    parts = [f"{counts.done:,}/{counts.requests:,}{'' if view.intake_ended else '+'} requests"]
     if counts.failed:
-        parts.append(f"{counts.failed:,} of them failed")
+        parts.append(f"{counts.failed:,} failed")
     if view.computed > ended:
         parts.append(f"{view.computed:,} rows")  # a long document is many of them
     tps = view.prompt_tps if view.embeds else view.output_tps
@@ -129,7 +131,7 @@ def figures(view: RunView) -> list[str]:
         parts.append(f"{tps:,.0f} tok/s")
     elif view.prompt_tps > 0:
         parts.append(f"reading {view.prompt_tps:,.0f} tok/s")
-    if counts.open and tps > 0:
+    if counts.open and tps > 0 and view.left_s >= LEAST_LEFT_S:
         parts.append(f"about {duration(view.left_s)} left")
     return parts
 

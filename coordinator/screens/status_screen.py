@@ -219,13 +219,20 @@ def mac_columns(macs: Sequence[MacLine]) -> list[Column]:
         _column("CHIP", [mac.chip.removeprefix("Apple ") for mac in macs], 5, right=False, least=8),
         _column("MEMORY", [_memory(mac) for mac in macs], 4),
         _column("BATCH", [f"{mac.running:,}/{mac.cap:,}" if mac.cap else "" for mac in macs], 3),
-        _column("TOK/S", [_against(mac.output_tps, mac.measured_tps) for mac in macs], 1),
+        _column("TOK/S", [_speed(mac) for mac in macs], 1),
         _column("SHARE", [f"{mac.share:.0%}" if mac.share else "" for mac in macs], 2),
         _column("ROWS", [f"{mac.rows_done:,}" if mac.rows_done else "" for mac in macs], 6),
         _column("STATE", [_state(mac.state.value, mac.note) for mac in macs], right=False, least=15),
         _column("QUEUED", [f"{mac.assigned:,}" if mac.assigned else "" for mac in macs], 8),
         _column("MODEL", [_short(mac.model) for mac in macs], 7, right=False, least=8),
     ]
+
+
+def _speed(mac: MacLine) -> str:
+    """A dash before it has worked: a 0 would tell of a Mac that came to a stop."""
+    if mac.measured_tps and not mac.output_tps and not mac.rows_done:
+        return "-"
+    return _against(mac.output_tps, mac.measured_tps)
 
 
 def _memory(mac: MacLine) -> str:

@@ -46,7 +46,10 @@ def view(
     ("given", "expected"),
     [
         (view(), ["3/10 requests", "250 tok/s", "about 1:05 left"]),
-        (view(failed=2), ["5/10 requests", "2 of them failed", "250 tok/s", "about 1:05 left"]),
+        (view(failed=2), ["3/10 requests", "2 failed", "250 tok/s", "about 1:05 left"]),
+        (view(8, failed=2), ["8/10 requests", "2 failed", "250 tok/s"]),
+        (view(failed=2, computed=5), ["3/10 requests", "2 failed", "250 tok/s", "about 1:05 left"]),
+        (replace(view(9), left_s=0.4), ["9/10 requests", "250 tok/s"]),
         (view(ended=False, tps=0.0), ["3/10+ requests", "reading 900 tok/s"]),
         (view(0, computed=7), ["0/10 requests", "7 rows", "250 tok/s", "about 1:05 left"]),
         (view(10), ["10/10 requests", "250 tok/s"]),

@@ -11,7 +11,7 @@ from rich.console import Console
 from coordinator.planning.tariff import Tariff, watts
 from coordinator.screens.screen_table import MORE, Column, fit, printable, shortened
 from coordinator.screens.snapshot import Event, FleetSnapshot, JobLine, MacLine, MacState
-from coordinator.screens.status_screen import StatusScreen, left, lines
+from coordinator.screens.status_screen import StatusScreen, left, lines, mac_columns
 from tests.snapshots import NOW, fleet, mac
 
 EMPTY = FleetSnapshot(version="1", coordinator="studio", now=NOW)
@@ -66,6 +66,13 @@ def test_with_room_every_column_is_there_and_nothing_is_cut() -> None:
     heads = " ".join(line for line in text if line.startswith(("JOB", "MAC")))
     jobs = "JOB TASK STATE DONE FAILED RETRIED TOK/S PAD LEFT MODEL"
     assert " ".join(heads.split()) == f"{jobs} MAC CHIP MEMORY BATCH TOK/S SHARE ROWS STATE QUEUED MODEL"
+
+
+def test_a_mac_that_has_not_worked_yet_has_no_speed_and_one_that_came_to_a_stop_has_none_of_what_it_could() -> None:
+    new = replace(mac(0), name="new", running=0, output_tps=0.0, measured_tps=100.0, rows_done=0)
+    macs = (new, replace(new, name="idle", rows_done=7), replace(new, name="begun", output_tps=3.0))
+    (column,) = [column for column in mac_columns(macs) if column.title == "TOK/S"]
+    assert column.cells == ("-", "0/100", "3/100")
 
 
 def test_of_thirty_macs_those_in_trouble_come_first_and_the_rest_is_counted() -> None:
