@@ -11,6 +11,7 @@ from coordinator.control.jobs_seen import OVER
 from coordinator.control.run_view import RunView
 from coordinator.records import Counts
 from coordinator.screens.snapshot import MacState
+from coordinator.screens.wording import job_failed
 from fleet.errors import Exit, FleetError, InterruptedRunError, NoCoordinatorError
 
 #: How often the coordinator is asked, seconds.
@@ -88,7 +89,7 @@ def view(job: Mapping[str, Any]) -> RunView:
 def outcome(job: Mapping[str, Any]) -> Exit:
     """The exit code of a job that is over, as `fleet run` has it; raises what it failed with."""
     if job["state"] == "failed":
-        raise FleetError(f"job {job['id']} failed: {job['error'] or 'the coordinator gives no reason'}")
+        raise FleetError(job_failed(job["id"], job["error"]))
     if job["state"] == "cancelled":
         raise InterruptedRunError(
             f"job {job['id']} was cancelled with {job['open']:,} requests open; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -31,13 +32,20 @@ class Parcel:
 def parcel(name: str, stdin: IO[bytes] | None = None) -> Parcel:
     """The upload of one INPUT; UsageError when it cannot be read."""
     if name == STDIN:
-        return Parcel(name="stdin.jsonl", size_bytes=None, blocks=_blocks(stdin or sys.stdin.buffer))
+        stream = stdin or sys.stdin.buffer
+        first = stream.read(BLOCK_BYTES)
+        if not first:
+            raise UsageError("standard input is empty: there is nothing to submit")
+        return Parcel(name="stdin.jsonl", size_bytes=None, blocks=chain([first], _blocks(stream)))
     path = Path(name)
     if path.is_dir():
         if not text_files(path):
             raise UsageError(f"{name} has no text files")
         return Parcel(name=f"{path.absolute().name}.jsonl", size_bytes=input_bytes(path), blocks=_lines(path))
-    return Parcel(name=path.name, size_bytes=input_bytes(path), blocks=_file(path))
+    size_bytes = input_bytes(path)
+    if path.is_file() and not size_bytes:
+        raise UsageError(f"{name} is empty: there is nothing to submit")
+    return Parcel(name=path.name, size_bytes=size_bytes, blocks=_file(path))
 
 
 def _file(path: Path) -> Iterator[bytes]:

@@ -16,3 +16,8 @@ def age(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{max(int(seconds), 0)} s"
+
+
+def job_failed(job: int, why: str) -> str:
+    """Of a job that failed as a whole, as an error tells it."""
+    return f"job {job} failed: {why or 'the coordinator gives no reason'}"

@@ -88,6 +88,22 @@ def test_a_job_that_failed_before_its_first_request_leaves_out_as_it_was(
     assert out.read_text() == "of an earlier run"
     assert captured.out == ""
     assert "job 1 failed: no worker can load it" in captured.err
+    assert run(home, "results", "1", "-o", out) == 1
+    assert "job 1 failed: no worker can load it" in capsys.readouterr().err
+    assert out.read_text() == "of an earlier run"
+    assert run(home, "watch", "1") == 1
+    assert "job 1 failed: no worker can load it" in capsys.readouterr().err
+
+
+def test_an_input_with_nothing_in_it_is_named(
+    home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.jsonl").touch()
+    assert run(home, "submit", "generate", tmp_path / "in.jsonl", "-m", model) == 2
+    assert f"{tmp_path / 'in.jsonl'} is empty: there is nothing to submit" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert run(home, "submit", "generate", "-", "-m", model) == 2
+    assert "standard input is empty: there is nothing to submit" in capsys.readouterr().err
 
 
 def test_submitting_prints_the_id_alone_and_the_job_can_be_followed(
