@@ -48,11 +48,7 @@ class StateLock:
         except OSError as error:
             holder = _read_note(fd)
             os.close(fd)
-            up = "`fleet submit` gives it work, `fleet down` ends it" if Running.of(state) else "wait until it ends"
-            raise StateLockedError(
-                f"another fleet (pid {holder.pid or 'unknown'}) works on {state.root}: "
-                f"{up}, or give another folder with --state-dir"
-            ) from error
+            raise StateLockedError(_locked(state, holder)) from error
         lock = cls(fd)
         lock._note(f"{os.getpid()}\n")
         return lock
@@ -85,6 +81,18 @@ class StateLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _locked(state: StateDir, holder: Holder) -> str:
+    """Which command has the folder, and what to do."""
+    pid = f"pid {holder.pid or 'unknown'}"
+    if Running.of(state) is not None:
+        who, way_out = f"`fleet up` ({pid})", "`fleet submit` gives it work, `fleet down` ends it"
+    elif holder.job is not None:
+        who, way_out = f"`fleet run` ({pid}, job {holder.job})", f"wait for it, end it with `fleet cancel {holder.job}`"
+    else:
+        who, way_out = f"another `fleet` command ({pid})", "wait for it"
+    return f"{who} works on {state.root}: {way_out}, or give another folder with --state-dir"
 
 
 def _lock_soon(fd: int) -> None:

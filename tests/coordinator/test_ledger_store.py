@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.control.running import Running
 from coordinator.ledger.ledger import Ledger
 from coordinator.ledger.lock import StateLock
 from coordinator.ledger.store import Store
@@ -58,6 +60,24 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_folder(state: StateDi
         other.kill()
         other.wait()
     Ledger.open(state).close()
+
+
+def test_who_is_refused_is_told_which_command_has_the_folder_and_what_to_do(state: StateDir) -> None:
+    with Ledger.open(state) as ledger:
+        job = ledger.begin_job(spec())[0].id
+        with pytest.raises(StateLockedError) as run:
+            Ledger.open(state)
+        Running.here(port=1, plain_port=2, token="t").keep(state)
+        with pytest.raises(StateLockedError) as up:
+            Ledger.open(state)
+        Running.forget(state)
+    where = f"works on {state.root}:"
+    either = "or give another folder with --state-dir"
+    end = f"wait for it, end it with `fleet cancel {job}`, {either}"
+    assert str(run.value) == f"`fleet run` (pid {os.getpid()}, job {job}) {where} {end}"
+    assert str(up.value) == (
+        f"`fleet up` (pid {os.getpid()}) {where} `fleet submit` gives it work, `fleet down` ends it, {either}"
+    )
 
 
 def test_a_lock_is_free_after_release(state: StateDir) -> None:

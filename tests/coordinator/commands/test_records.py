@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.control.running import Running
 from coordinator.ledger.ledger import Ledger
 from coordinator.screens.wording import age
 from fleet.cli import main
@@ -153,6 +154,24 @@ def test_results_as_json_tell_what_was_written(
     assert json.loads(capsys.readouterr().out) == {"job": 2, "output": out, "done": 1, "failed": 0, "open": 1}
 
 
+def test_results_of_a_job_that_failed_say_why_and_keep_an_output_that_they_have_nothing_for(
+    state: StateDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "o.jsonl"
+    out.write_text("of an earlier run")
+    with Ledger.open(state) as ledger:
+        ledger.end_job(2, JobState.FAILED, "no worker can load it")
+        third = ledger.begin_job(spec("/third.jsonl"))[0].id
+        ledger.end_job(third, JobState.FAILED, "there is no such model")
+    assert fleet(state, "results", str(third), "-o", str(out)) == 1
+    assert "job 3 failed: there is no such model" in capsys.readouterr().err
+    assert out.read_text() == "of an earlier run"
+    assert fleet(state, "results", "2", "-o", str(out)) == 1
+    assert "1 done, 0 failed, 1 still open" in (told := capsys.readouterr().err)
+    assert "job 2 failed: no worker can load it" in told
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["c"]
+
+
 def test_results_of_an_unknown_job_list_the_known(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert fleet(state, "results", "9") == 2
     assert "no job 9: known are 2, 1" in capsys.readouterr().err
@@ -177,6 +196,23 @@ def test_a_running_job_can_be_cancelled_while_its_folder_is_held(
         assert fleet(state, "cancel", "2", "--json") == 0
         assert json.loads(capsys.readouterr().out) == {"job": 2, "state": "cancelled"}
         assert ledger.cancel_requested(2)
+
+
+def test_of_a_job_that_runs_it_is_said_that_its_run_goes_on_for_a_moment(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = "the run of job 2 was asked to stop: it finishes the rows in its batch, then writes what it has\n"
+    over = "job 2 is cancelled; `fleet results 2` writes what it has\n"
+    with Ledger.open(state) as ledger:
+        ledger.begin_job(spec("/second.jsonl"))
+        assert fleet(state, "cancel", "2") == 0
+        assert capsys.readouterr().out == asked
+        Running.here(port=1, plain_port=2, token="t").keep(state)
+        assert fleet(state, "cancel", "2", "--local") == 0
+        assert capsys.readouterr().out == over, "a fleet calls rows off"
+        Running.forget(state)
+    assert fleet(state, "cancel", "2") == 0
+    assert capsys.readouterr().out == over
 
 
 def test_a_finished_job_is_not_cancelled(state: StateDir, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +257,7 @@ def test_a_job_that_runs_is_not_cleaned_and_its_process_is_named(
     with Ledger.open(state) as ledger:
         ledger.begin_job(spec("/second.jsonl"))
         assert fleet(state, "clean", *named) == 1
-    assert f"another fleet (pid {os.getpid()}) works on" in capsys.readouterr().err
+    assert f"`fleet run` (pid {os.getpid()}, job 2) works on" in capsys.readouterr().err
 
 
 def test_cleaning_is_refused_while_another_works_on_the_folder(
@@ -229,7 +265,7 @@ def test_cleaning_is_refused_while_another_works_on_the_folder(
 ) -> None:
     with Ledger.open(state):
         assert fleet(state, "clean") == 1
-    assert "another fleet (pid" in capsys.readouterr().err
+    assert "another `fleet` command (pid" in capsys.readouterr().err
 
 
 def test_cleaning_nothing_is_fine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
