@@ -74,10 +74,10 @@ class FaultYard(Yard):
 
     # -- coming and going ----------------------------------------------------------------------------
 
-    def begin(self, names: str, flags: Sequence[str] = (), **env: str) -> FaultYard:
+    def begin(self, names: str, **env: str) -> FaultYard:
         """A fleet of workers with one-letter names, all of them here; `env` is for the coordinator."""
         with self._also(env):
-            self.up(*flags)
+            self.up()
         for name in names:
             self.join(name)
         for name in names:
@@ -89,13 +89,7 @@ class FaultYard(Yard):
         assert self.up_ is not None
         self.up_.process.wait(60)
         with self._also(env):
-            self.up("--port", str(self._port))
-
-    @property
-    def _port(self) -> int:
-        assert self.up_ is not None
-        line = next(line for line in self.up_.lines if "join" in line)
-        return int(json.loads(line)["token"].rpartition(":")[2])
+            self.up()
 
     @contextmanager
     def _also(self, env: dict[str, str]) -> Iterator[None]:

@@ -24,6 +24,7 @@ from fleet.credentials import Credentials
 from fleet.errors import BrokerError
 from fleet.messages import Finished, Returned
 from fleet.pids import read
+from tests.ports import free_port
 from tests.worker_process import FAKE_ENGINE, shard, until
 from worker.seat import home
 
@@ -33,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 class Gatekeeper:
     """What `fleet up` has of joining."""
 
-    def __init__(self, state, port=0):
+    def __init__(self, state):
         self.state = state
         state.make()
         self.processes = Processes(state)
@@ -41,7 +42,7 @@ class Gatekeeper:
         self.broker = Broker(state, self.processes, users=self.users)
         self.broker.start()
         self.certificate = Certificate.of(state)
-        self.gate = self.new_gate(port)
+        self.gate = self.new_gate(free_port())
         self.gate.start()
         self.client = connect(self.broker.url)
         self.dispatch = Dispatch(self.broker.url)

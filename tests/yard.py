@@ -18,6 +18,7 @@ from coordinator.ledger.ledger import Ledger
 from fleet import token as tokens
 from fleet.address import Address
 from fleet.errors import FleetError
+from tests.ports import free_port
 from tests.runner import ROOT, Fleet, wait_until, write_prompts
 
 
@@ -69,7 +70,8 @@ class Yard:
         self.state = self.fleet.state
         self.workers: dict[str, Process] = {}
         self.up_: Process | None = None
-        self.flags: list[str] = []
+        #: of the gate, the same after each start
+        self.port = free_port()
 
     def __enter__(self) -> Self:
         return self
@@ -80,10 +82,9 @@ class Yard:
         if self.up_ is not None:
             self.up_.end()
 
-    def up(self, *flags: str) -> Self:
+    def up(self) -> Self:
         """Starts the coordinator, for this machine alone, and waits until it can be joined."""
-        self.flags = list(flags) or self.flags
-        args = ["up", "--local", "--json", *(self.flags or ["--port", "0"]), "--state-dir", str(self.state.root)]
+        args = ["up", "--local", "--json", "--port", str(self.port), "--state-dir", str(self.state.root)]
         self.up_ = Process(args, self.fleet.env, self.module)
         self._await_up()
         return self

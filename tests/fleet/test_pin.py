@@ -10,6 +10,7 @@ from fleet import pin
 from fleet.address import Address
 from fleet.config import StateDir
 from tests.impostor import Impostor
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -97,8 +98,7 @@ def test_a_server_without_tls_is_told_as_no_coordinator(certificate, serve):
 
 
 def test_nobody_there_is_told(certificate):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     with pytest.raises(pin.UnreachableError, match=f"127.0.0.1:{port}: nothing listens there"):
         pin.meet(Address("127.0.0.1", port), certificate.fingerprint)
 

@@ -114,7 +114,7 @@ def test_everything_delivered_twice_is_recorded_once(yard: FaultYard, model: Pat
 
 def test_links_that_are_slow_cut_and_half_open_lose_nothing(yard: FaultYard, model: Path) -> None:
     yard.begin("a")
-    with Relay(("127.0.0.1", yard.running.port - 1)) as relay:
+    with Relay(("127.0.0.1", yard.port)) as relay:
         yard.join_at("b", relay.port)
         yard.await_event("b is here", within_s=60)
         job = yard.order(model, 900, SEED)

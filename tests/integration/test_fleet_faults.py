@@ -98,9 +98,8 @@ def test_broker_and_coordinator_are_killed_and_workers_and_job_go_on(tmp_path: P
         kill_child(yard, "gatehouse")
         grows(yard, job)
         assert yard.up_ is not None
-        port = yard.running.port - 1
         yard.up_.end(signal.SIGKILL)
-        yard.up("--port", str(port))
+        yard.up()
         yard.await_event(f"job {job} goes on")
         grows(yard, job)
         yard.await_state(job, "finished", within_s=120)

@@ -1,7 +1,5 @@
 """In which order a coordinator is looked for, and what is said when there is none."""
 
-import socket
-
 import pytest
 
 from coordinator.joining.certificate import Certificate
@@ -10,6 +8,7 @@ from fleet.config import StateDir
 from fleet.errors import AuthError, NoCoordinatorError
 from fleet.token import Token
 from tests.impostor import Impostor
+from tests.ports import free_port
 from worker.discover import LocalNetworkError
 from worker.finding import find
 
@@ -41,9 +40,7 @@ def wrong(tmp_path):
 
 @pytest.fixture
 def nobody():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    return Address("127.0.0.1", port)
+    return Address("127.0.0.1", free_port())
 
 
 def nothing(_fingerprint):

@@ -14,6 +14,7 @@ from fleet.address import Address
 from fleet.config import StateDir
 from tests.gatekeeper import Gatekeeper
 from tests.impostor import Impostor
+from tests.ports import free_port
 from tests.relay import Relay
 from tests.worker_process import until
 from worker import road as roads
@@ -57,9 +58,7 @@ def log_in(fleet):
 
 @pytest.fixture
 def nobody():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    return Address("127.0.0.1", port)
+    return Address("127.0.0.1", free_port())
 
 
 def test_a_client_works_over_the_road(fleet, pem, log_in):
