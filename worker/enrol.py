@@ -55,7 +55,7 @@ def enrol(met: Met, token: Token, applicant: Applicant, kept: Credentials | None
         return _ask(met, token, applicant, _JOIN_USER, token.secret)
     except _StrangerError as error:
         raise AuthError(
-            f"the coordinator does not accept this token any more: take the present one; {WHERE}"
+            f"the coordinator does not accept this token any more: `fleet join TOKEN` with the present one; {WHERE}"
         ) from error
 
 

@@ -80,7 +80,10 @@ def find(token: Token, given: Address | None, known: Sequence[Address], look: Se
         return met
     told = "; ".join(tries.said)
     if tries.impostor:
-        raise AuthError(f"{told}: nothing was sent there; is the token of this fleet? {WHERE}")
+        raise AuthError(
+            f"{told}: nothing was sent there; is the token of this fleet? If the fleet was made anew, `fleet join TOKEN` "
+            f"with its new one; {WHERE}"
+        )
     raise NoCoordinatorError(
         f"no coordinator found ({told}). Is `fleet up` running there, on the same network? Say where with "
         f"--coordinator HOST:PORT, {VARIABLE}, or the token as `fleet up` prints it, with its @HOST:PORT"

@@ -31,6 +31,10 @@ from worker.seat import Seat, home
 VISIBLE_S = 2.0
 #: Pause before a Mac that was forgotten asks again, seconds.
 ASK_AGAIN_S = 1.0
+_FORGOTTEN = (
+    "the coordinator does not know this Mac any more: it was removed (`fleet kick`), or the fleet was made anew; asking "
+    "again to be let in"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ class Joining:
             token, at = _wanted(given, Credentials.kept(self._state))
             with awake():
                 while (status := self._once(token, at)) == Exit.AUTH:
-                    self._herald.say("forgotten", "the coordinator does not know this Mac any more: asking again")
+                    self._herald.say("forgotten", _FORGOTTEN)
                     time.sleep(ASK_AGAIN_S)
             return status
         finally:

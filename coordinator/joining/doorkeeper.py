@@ -123,7 +123,7 @@ class Doorkeeper:
         if known is not None and known.kicked:
             raise _RefusedError(
                 "this Mac was removed from the fleet (`fleet kick`): `fleet token --rotate` on the coordinator "
-                "makes a new token, which lets it in again"
+                "makes a new token, and `fleet join TOKEN` with that lets it in again"
             )
         name = free_name(_word(request, "name") or wid, wid, self._users.workers)
         password = self._users.admit(self._client, wid, name, proof)

@@ -63,14 +63,14 @@ def test_after_a_new_token_those_who_joined_come_back_with_what_they_kept(fleet,
     fleet.users.rotate(fleet.client)
     again = enrol(met, old, applicant, credentials)
     assert works(again)
-    with pytest.raises(AuthError, match="does not accept this token"):
+    with pytest.raises(AuthError, match="does not accept this token any more: `fleet join TOKEN`"):
         enrol(met, old, applicant, None)
 
 
 def test_a_removed_mac_is_told_so_and_a_new_token_lets_it_in(fleet, met, applicant):
     credentials = enrol(met, fleet.token, applicant, None)
     fleet.kick(credentials.user)
-    with pytest.raises(AuthError, match="removed from the fleet"):
+    with pytest.raises(AuthError, match=r"removed from the fleet \(`fleet kick`\).*`fleet join TOKEN` with that"):
         enrol(met, fleet.token, applicant, credentials)
     fleet.users.rotate(fleet.client)
     assert works(enrol(met, fleet.token, applicant, credentials))

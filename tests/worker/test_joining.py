@@ -134,6 +134,9 @@ def test_a_mac_that_was_forgotten_asks_again_until_it_may_not(stage):
     assert len(stage.finds) == 3
     assert [kept is not None for kept in stage.kept] == [False, True, True]
     assert len(stage.closed) == 3
+    said = [line.partition(" ")[2] for line in stage.lines if "does not know this Mac any more" in line]
+    assert len(said) == 2
+    assert "it was removed (`fleet kick`), or the fleet was made anew" in said[0]
 
 
 def test_the_seat_is_free_afterwards_however_it_ended(stage):
