@@ -81,8 +81,8 @@ def find(token: Token, given: Address | None, known: Sequence[Address], look: Se
     told = "; ".join(tries.said)
     if tries.impostor:
         raise AuthError(
-            f"{told}: nothing was sent there; is the token of this fleet? If the fleet was made anew, `fleet join TOKEN` "
-            f"with its new one; {WHERE}"
+            f"{told}: nothing was sent there; is the token of this fleet? If the fleet was made anew, `fleet join "
+            f"TOKEN` with its new one; {WHERE}"
         )
     raise NoCoordinatorError(
         f"no coordinator found ({told}). Is `fleet up` running there, on the same network? Say where with "

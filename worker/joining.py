@@ -32,8 +32,8 @@ VISIBLE_S = 2.0
 #: Pause before a Mac that was forgotten asks again, seconds.
 ASK_AGAIN_S = 1.0
 _FORGOTTEN = (
-    "the coordinator does not know this Mac any more: it was removed (`fleet kick`), or the fleet was made anew; asking "
-    "again to be let in"
+    "the coordinator does not know this Mac any more: it was removed (`fleet kick`), or the fleet was made anew; "
+    "asking again"
 )
 
 
