@@ -78,7 +78,9 @@ def test_an_impostor_among_the_addresses_is_passed_by(token, right, wrong):
 
 
 def test_only_impostors_are_an_error_of_trust(token, wrong):
-    with pytest.raises(AuthError, match=r"another coordinator.*nothing was sent.*made anew, `fleet join TOKEN`.*fleet token"):
+    with pytest.raises(
+        AuthError, match=r"another coordinator.*nothing was sent.*made anew, `fleet join TOKEN`.*fleet token"
+    ):
         find(token, wrong, [], never)
     with pytest.raises(AuthError):
         find(token, None, [], lambda _: [wrong])
