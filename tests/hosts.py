@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,18 @@ class Network:
     def __init__(self) -> None:
         self._name = f"{_PREFIX}-{os.getpid()}-{secrets.token_hex(2)}"
         self._switch = f"{self._name}-sw"
-        self._hosts: list[Host] = []
         self._segments = 0
+        self._left = ExitStack()
 
     def __enter__(self) -> Network:
         if reason := missing():
             pytest.skip(reason)
         _clear_stale()
-        _ip("netns", "add", self._switch)
+        self._add(self._switch)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for host in self._hosts:
-            host.close()
-        _ip("netns", "del", self._switch)
+        self._left.close()
 
     def segment(self) -> Segment:
         """Another switch, with addresses of its own: 10.77.<number>.0/24."""
@@ -50,11 +49,17 @@ class Network:
 
     def host(self, name: str, *segments: Segment, ipv4: bool = True, ipv6: bool = True) -> Host:
         """A machine on `segments`: eth0 on the first, eth1 on the second, and so on."""
-        host = Host(f"{self._name}-{name}", name, ipv4=ipv4, ipv6=ipv6)
-        self._hosts.append(host)
+        namespace = f"{self._name}-{name}"
+        self._add(namespace)
+        host = Host(namespace, name, ipv4=ipv4, ipv6=ipv6)
         for segment in segments:
             host.plug(segment)
         return host
+
+    def _add(self, namespace: str) -> None:
+        """One more namespace, taken down at the end whatever fails until then, here or with another."""
+        self._left.callback(_take_down, namespace)
+        _ip("netns", "add", namespace)
 
 
 class Segment:
@@ -86,7 +91,6 @@ class Host:
         self._links: list[tuple[Segment, str]] = []
         #: its first IPv4 address
         self.address = ""
-        _ip("netns", "add", namespace)
         setting = "accept_dad" if ipv6 else "disable_ipv6"
         self.run(["sh", "-c", f"echo {int(not ipv6)} >/proc/sys/net/ipv6/conf/default/{setting}"])
         _ip("-n", namespace, "link", "set", "lo", "up")
@@ -134,13 +138,6 @@ class Host:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         return self.popen([sys.executable, *args], **{**pipes, **how})
 
-    def close(self) -> None:
-        """Ends every process on this host and takes it down."""
-        listed = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=False)
-        for pid in map(int, listed.stdout.split()):
-            _kill(pid)
-        _ip("netns", "del", self.namespace)
-
     def _inside(self, command: Sequence[str]) -> list[str]:
         return ["ip", "netns", "exec", self.namespace, *command]
 
@@ -159,14 +156,22 @@ def missing() -> str:
 
 
 def _clear_stale() -> None:
-    """Takes down what a killed run left; its processes went with their pipes."""
+    """Takes down what a killed run left."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
     for line in listed.splitlines():
         name = line.split()[0]
         prefix, _, rest = name.partition("-")
         pid = rest.partition("-")[0]
         if prefix == _PREFIX and pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+            _take_down(name)
+
+
+def _take_down(namespace: str) -> None:
+    """Ends every process in a namespace and takes it down, if it is there."""
+    listed = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
+    for pid in map(int, listed.stdout.split()):
+        _kill(pid)
+    subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
 
 
 def _kill(pid: int) -> None:
