@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -112,6 +113,12 @@ def read(connection, size):
     while len(data) < size and (piece := connection.recv(65536)):
         data += piece
     return bytes(data)
+
+
+def resident_bytes(pid):
+    """Memory of a process, as `ps` tells it."""
+    told = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return int(told.stdout) * 1024
 
 
 def send_until_stopped(client):
@@ -233,6 +240,15 @@ def test_strangers_without_tls_or_with_an_old_one_get_nowhere(rig):
     assert "Traceback" not in rig.log()
 
 
+def test_a_connection_holds_little_memory(rig):
+    """Each held 280 KB, most of it a buffer that was never filled."""
+    rig.stranger()
+    before = resident_bytes(rig.gate.pid)
+    for _ in range(80):
+        rig.stranger()
+    assert resident_bytes(rig.gate.pid) - before < 80 * 160_000
+
+
 def test_clients_that_come_while_the_gate_is_replaced_only_wait(rig):
     first = rig.call()
     os.kill(rig.gate.pid, signal.SIGKILL)
@@ -278,6 +294,7 @@ def test_a_port_that_is_taken_is_told(tmp_path):
 
 
 def test_no_secret_is_on_its_command_line(rig):
+    rig.call()  # a process just begun may have no command line yet
     words = Path(f"/proc/{rig.gate.pid}/cmdline")
     if not words.exists():
         pytest.skip("no /proc")
