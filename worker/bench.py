@@ -27,7 +27,7 @@ from worker.device import subject, working_set_bytes
 from worker.engine import make_caps
 from worker.gauge import Gauge
 from worker.generation.rows import GenRow
-from worker.knee import MOST_ROWS, Sample, bucket_of, next_rows
+from worker.knee import MOST_ROWS, Prefill, PrefillSample, Sample, bucket_of, next_rows
 from worker.knee_store import KneeStore
 from worker.models import LoadedModel, load
 from worker.solo import make_generation
@@ -36,6 +36,8 @@ from worker.trial import Table, Trial
 
 #: Prompt and new tokens of the runs that are not timed: they only make the kernels ready.
 _WARM_PROMPT, _WARM_NEW = 16, 3
+#: New tokens at most of the first of them, which is else like the runs that are timed: clocks rise, memory is touched.
+_FIRST_NEW = 64
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -64,13 +66,15 @@ class Bench:
         trials: list[Trial] = []
         ended = ""
         done: list[int] = []
-        self._run(1, prompt_tokens, _WARM_NEW)
         while (batch := self._next(wanted, done, trials, most)) is not None:
             if batch > most:
                 ended = self._why(batch, most)
                 break
             try:
-                self._run(batch, _WARM_PROMPT, _WARM_NEW)
+                if done:
+                    self._run(batch, _WARM_PROMPT, _WARM_NEW)
+                else:
+                    self._run(batch, prompt_tokens, min(output_tokens, _FIRST_NEW))
                 trials.append(self._timed(name, 1, batch, prompt_tokens, output_tokens))
             except (RuntimeError, MemoryError) as error:
                 if not memory.is_shortage(error) or not trials:
@@ -129,6 +133,27 @@ class Bench:
         )
 
 
+class ToldGauge(Gauge):
+    """Tells each sample once it is taken."""
+
+    def __init__(self, model: Any, tell: Tell, *, vocabulary: int) -> None:
+        super().__init__(model, vocabulary=vocabulary)
+        self._tell = tell
+
+    def decode(self, rows: int, tokens: int) -> Sample:
+        """As `Gauge` does."""
+        sample = super().decode(rows, tokens)
+        self._tell({"say": f"knee, batch {rows}: {sample.tps:,.1f} tok/s"})
+        return sample
+
+    def prefill(self, setting: Prefill, tokens: int, prompts: int) -> PrefillSample:
+        """As `Gauge` does."""
+        sample = super().prefill(setting, tokens, prompts)
+        together = f"{setting.rows} together, {setting.tokens:,} tokens at a time"
+        self._tell({"say": f"prompts, {together}: {sample.tps:,.1f} tok/s"})
+        return sample
+
+
 def measure_knees(
     loaded: LoadedModel, limits: memory.Limits, store: KneeStore, lengths: Sequence[int], tell: Tell
 ) -> None:
@@ -136,7 +161,7 @@ def measure_knees(
     if loaded.single:
         return
     caps = make_caps(loaded, store.load(), limits, given=0, guess=lambda: 1)
-    sweep = Sweep(Gauge(loaded.model, vocabulary=loaded.vocabulary), caps, store)
+    sweep = Sweep(ToldGauge(loaded.model, tell, vocabulary=loaded.vocabulary), caps, store)
     buckets = sorted({bucket_of(length) for length in lengths})
     for bucket in buckets:
         if sweep.can(bucket, memory.whole_tokens(limits)):

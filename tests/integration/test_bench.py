@@ -54,7 +54,10 @@ def test_json_has_every_figure_and_nothing_else_is_said(fleet: Fleet, model: Pat
 def test_what_was_measured_is_kept_and_measured_anew_on_request(fleet: Fleet, model: Path) -> None:
     said = "measuring the knee of rows up to 256 tokens"
     flags = (*FAST, "--batch-sizes", "1")
-    assert said in fleet.run("bench", model, *flags).expect(0).err
+    told = fleet.run("bench", model, *flags).expect(0).err
+    assert said in told
+    for each in ("knee, batch 1: ", "knee, batch 2: ", "prompts, 1 together, "):
+        assert each in told.partition(said)[2], "nobody waits in silence"
     kept = fleet.state.knees.read_text()
     assert said not in fleet.run("bench", model, *flags).expect(0).err
     assert fleet.state.knees.read_text() == kept
