@@ -47,6 +47,7 @@ $(VENV)/bin/python:
 
 # Each stamp is made again when pyproject.toml changes.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "installing into $(VENV): MLX and what else is needed is fetched, which may take minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 

@@ -34,6 +34,7 @@ from fleet.flags import FlagParser, folder, one_of, positive
 #: Passages summarized unless told otherwise: 24 of them took 70 s of CPU on the two-core development machine (about
 #: 280 prompt and 48 new tokens each), and the whole demo should end within four minutes there.
 LIMIT = 80
+HOW_LONG = "under four minutes on two cores"
 #: Texts embedded unless told otherwise: about 100,000 tokens of either corpus.
 API_LIMIT, SPEECH_LIMIT = 2_000, 300
 #: Queries that show what neighbours are, where none is given.
@@ -86,6 +87,8 @@ def main(args: argparse.Namespace) -> int:
     run_args = _parse(command, run)
     place.mkdir(exist_ok=True)
     say = _silent if args.json else _say
+    if not args.limit:
+        say(f"the demo takes {HOW_LONG}; Ctrl-C stops it, and the same command goes on")
     say("making the model SmolLM2-135M-Instruct ...")
     make_model(gguf, model, log=state.logs / "demo.log")
     count = corpus.write_backlog(speeches, backlog)

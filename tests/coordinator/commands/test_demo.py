@@ -57,6 +57,15 @@ def test_it_shows_a_few_summaries_beside_their_passages(
     first = json.loads((tmp_path / "demo" / "passages.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert f"{first['president']} {first['year']}: {first['text'][:40]}" in captured.out
     assert f"fleet: fleet run summarize {tmp_path}" in captured.err
+    assert demo.HOW_LONG not in captured.err, "that holds for the usual limit"
+    assert ran
+
+
+def test_it_says_how_long_it_takes_before_anything_else(
+    ran: list[argparse.Namespace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo.main(flags("--state-dir", str(tmp_path)))
+    assert f"the demo takes {demo.HOW_LONG}" in capsys.readouterr().err.splitlines()[0]
     assert ran
 
 
