@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from coordinator.intake.intake import Intake, IntakeOptions
 from coordinator.intake.tokens import unpack
@@ -124,6 +125,27 @@ def test_a_piece_is_the_same_computation_as_the_text_alone(take: Take) -> None:
     assert place is not None
     (alone,) = take(LONG[place.start : place.end])
     assert alone.rows[0].key == long.rows[1].key
+
+
+@pytest.mark.parametrize("bytewise", [False, True])
+def test_places_are_characters_of_the_text_as_it_was_given(take: Take, tmp_path: Path, bytewise: bool) -> None:
+    folder = bare_embedder(tmp_path / "m")
+    if bytewise:  # an emoji is several tokens then
+        bare_tokenizer().save(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    text = " \t\n " + "caf\u00e9 \U0001f600 one.  \U0001f469\u200d\U0001f467 " * 20 + "end "
+    (request,) = take(text, folder=folder)
+    covered: set[int] = set()
+    for row in request.rows:
+        assert row.place is not None
+        start, end = row.place.start, row.place.end
+        assert unpack(row.tokens) == tokenizer.encode(text[start:end]).ids
+        covered |= set(range(start, end))
+    assert min(covered) == text.index("c")
+    assert max(covered) == text.rindex("d")
+    assert not any(not text[at].isspace() for at in set(range(len(text))) - covered)
 
 
 @pytest.mark.parametrize("long", ["truncate", "chunk"])
