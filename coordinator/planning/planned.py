@@ -79,8 +79,8 @@ def _why_none(model: str, reading: Reading, *, of_fleet: bool) -> str:
             "minute; --local plans for this Mac alone"
         )
     return (
-        f"no speed of this model was measured on this machine yet: `fleet bench {model}` does, in a few minutes; "
-        "a run needs no plan"
+        f"no speed of this model was measured on this machine yet: `fleet bench {model}` does, in a few minutes. Short "
+        "runs measure none, nor do runs with --batch; no run needs a plan"
     )
 
 

@@ -131,7 +131,7 @@ def test_without_a_measured_speed_the_backlog_is_told_and_what_to_do(tmp_path: P
     ended = fleet.run("plan", tmp_path / "in.jsonl", "-m", model).expect(2)
     assert "2 requests, 1 row" in ended.out
     assert "1 bad line" in ended.out
-    assert f"`fleet bench {model}`" in ended.err
+    assert f"`fleet bench {model}` does, in a few minutes. Short runs measure none" in ended.err
     told = fleet.run("plan", tmp_path / "in.jsonl", "-m", model, "--json").expect(2)
     assert json.loads(told.out)["bad_lines"] == 1
 
