@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import ArraysCache, CacheList, KVCache, RotatingKVCache, make_prompt_cache
 
+from worker.generation.quick import quick
 from worker.generation.slots import Piece
 
 
@@ -98,11 +99,11 @@ def _run_padded(model: Any, caches: Sequence[Any], parts: Sequence[Sequence[int]
     if any(pads):
         for cache in caches:
             cache.prepare(lengths=lengths, right_padding=pads)
-    model(mx.array([[*part, *[0] * pad] for part, pad in zip(parts, pads, strict=True)]), cache=list(caches))
+    _feed(model, caches, mx.array([[*part, *[0] * pad] for part, pad in zip(parts, pads, strict=True)]))
     if any(pads):
         for cache in caches:
             cache.finalize()
-    mx.eval([cache.state for cache in caches])
+        mx.eval([cache.state for cache in caches])
 
 
 def groups(lengths: Sequence[int], *, rows: int) -> Iterator[list[int]]:
@@ -154,5 +155,10 @@ def _run(model: Any, caches: Sequence[Any], inputs: mx.array, tokens_per_eval: i
     """Feeds `inputs`, (rows, tokens), through the model, keeping only the caches."""
     chunk = max(1, tokens_per_eval // inputs.shape[0])
     for start in range(0, inputs.shape[1], chunk):
-        model(inputs[:, start : start + chunk], cache=list(caches))
-        mx.eval([cache.state for cache in caches])
+        _feed(model, caches, inputs[:, start : start + chunk])
+
+
+def _feed(model: Any, caches: Sequence[Any], inputs: mx.array) -> None:
+    with quick(model):
+        model(inputs, cache=list(caches))
+    mx.eval([cache.state for cache in caches])
