@@ -3,6 +3,8 @@
 A request's id is `job << 32 | ordinal`, so that a job's requests are one range of rowids in input order and need
 no index for it. A row's id is an integer rowid beside a unique 16-byte key: about three times the insert speed of
 the key as primary key.
+
+Beside the tables, PRAGMA application_id keeps the highest id of a job that was forgotten: ids of jobs only go up.
 """
 
 from __future__ import annotations

@@ -262,3 +262,17 @@ def test_what_runs_at_every_commit_never_scans_a_table_of_the_jobs_size(state: S
         ledger.ready_to_reduce(job)
     assert len(plans) > 30
     assert [plan for plan in plans if re.match(r"SCAN (request|part|row|result|[qprx])\b", plan)] == []
+
+
+def test_the_number_of_a_forgotten_job_is_not_given_again(state: StateDir) -> None:
+    with Ledger.open(state) as ledger:
+        first, second, third = (ledger.begin_job(spec(f"/{name}.jsonl"))[0].id for name in "abc")
+        ledger.clean([third])
+        ledger.clean([first])
+    with Ledger.open(state) as ledger:
+        fourth = ledger.begin_job(spec("/d.jsonl"))[0].id
+        ledger.clean([second, fourth])
+        assert ledger.jobs() == []
+    with Ledger.open(state) as ledger:
+        fifth = ledger.begin_job(spec("/a.jsonl"))[0].id
+        assert (first, second, third, fourth, fifth) == (1, 2, 3, 4, 5)
