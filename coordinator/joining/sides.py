@@ -82,8 +82,8 @@ class Client(Side):
     def data_received(self, data: bytes) -> None:
         """Passes on; of a stranger, a login alone."""
         passed = self.login.say(data) if self.login is not None else data
-        if passed is None:
-            self.send_away()
+        if passed is None:  # not at once: TLS is at work on it
+            asyncio.get_running_loop().call_soon(self.send_away)
         else:
             super().data_received(passed)
 

@@ -15,7 +15,7 @@ _BEGINNING_BYTES = 15
 #: How the broker's answer to one begins when it has accepted a password: OK to AUTH, a map or array to HELLO. Without a
 #: password it answers both with errors; other commands are not judged by answers, since QUIT has its OK as well.
 _ACCEPTED = (b"+", b"%", b"*")
-#: More than a stranger has to say: a worker's HELLO with its password has 98 bytes.
+#: More than a stranger has to say: a worker's HELLO with its password has 90 bytes.
 LOGIN_BYTES = 512
 _NETWORK_BITS = 64
 

@@ -81,7 +81,7 @@ class OpenGate:
     def close(self) -> None:
         for opened in self._sockets:
             opened.close()
-        wait_until(lambda: not self.strangers and not self.house._welcome, within_s=5, story="all are gone")
+        wait_until(lambda: not self.strangers and not self.house._welcome, within_s=30, story="all are gone")
         self._ended.set()
         self._thread.join(5)
         self._listener.close()
@@ -118,7 +118,7 @@ def gate(tmp_path: Path) -> Iterator[OpenGate]:
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[OpenGate]:
-    gate = OpenGate(tmp_path, Limits(most=60, most_of_one=40, patience_s=0.4))
+    gate = OpenGate(tmp_path, Limits(most=60, most_of_one=40, patience_s=2.0))
     yield gate
     gate.close()
 
@@ -130,8 +130,8 @@ def test_hundreds_of_idle_connections_of_one_address_let_a_newcomer_in_at_once(g
     idle = [gate.call() if tls else gate.plain() for _ in range(200)]
     began = time.monotonic()
     late = gate.newcomer()
-    assert time.monotonic() - began < 2
-    wait_until(lambda: sum(map(ended, idle)) >= 200 - LIMITS.most_of_one, within_s=5, story="the oldest make way")
+    assert time.monotonic() - began < LIMITS.patience_s / 2
+    wait_until(lambda: sum(map(ended, idle)) >= 200 - LIMITS.most_of_one, within_s=30, story="the oldest make way")
     assert gate.strangers <= LIMITS.most_of_one
     for welcome in (early, late):
         welcome.sendall(LOGIN)
@@ -143,7 +143,7 @@ def test_a_crowd_from_many_addresses_shuts_nobody_out(gate: OpenGate) -> None:
     for n in range(200):
         gate.call(f"127.0.0.{2 + n % 20}")
     gate.newcomer()
-    wait_until(lambda: gate.strangers <= LIMITS.most, within_s=5)
+    wait_until(lambda: gate.strangers <= LIMITS.most, within_s=30)
     assert gate.strangers > LIMITS.most_of_one
 
 
@@ -153,8 +153,8 @@ def test_strangers_are_sent_away_after_a_while_and_who_was_let_in_stays(hasty: O
     for n in range(8):
         with contextlib.suppress(OSError):
             slow.sendall(LOGIN[n : n + 1])
-        time.sleep(0.1)
-    wait_until(lambda: all(map(ended, (silent, idle, slow))), within_s=5, story="strangers are sent away")
+        time.sleep(0.3)
+    wait_until(lambda: all(map(ended, (silent, idle, slow))), within_s=30, story="strangers are sent away")
     assert hasty.strangers == 0
     welcome.sendall(LOGIN)
     assert welcome.recv(100) == OK
@@ -163,7 +163,7 @@ def test_strangers_are_sent_away_after_a_while_and_who_was_let_in_stays(hasty: O
 def test_a_stranger_that_goes_by_itself_leaves_nothing_behind(gate: OpenGate) -> None:
     for opened in [*(gate.plain() for _ in range(10)), *(gate.call() for _ in range(10))]:
         opened.close()
-    wait_until(lambda: gate.strangers == 0, within_s=5, story="they are forgotten")
+    wait_until(lambda: gate.strangers == 0, within_s=30, story="they are forgotten")
     gate.newcomer()
 
 
@@ -173,8 +173,8 @@ def test_who_quits_before_it_logs_in_is_not_let_in(gate: OpenGate, said: bytes) 
     quitting = [gate.call() for _ in range(5)]
     for one in quitting:
         one.sendall(said + bytes(15))
-    wait_until(lambda: all(map(ended, quitting)), within_s=5, story="they are sent away")
-    wait_until(lambda: gate.strangers == 0, within_s=5, story="all are forgotten")
+    wait_until(lambda: all(map(ended, quitting)), within_s=30, story="they are sent away")
+    wait_until(lambda: gate.strangers == 0, within_s=30, story="all are forgotten")
     assert not gate.house._welcome
 
 
@@ -183,9 +183,9 @@ def test_who_is_refused_hears_why_and_is_sent_away(gate: OpenGate) -> None:
     guessing = gate.call()
     guessing.sendall(WRONG)
     assert guessing.recv(1000) == REFUSED
-    wait_until(lambda: ended(guessing), within_s=5, story="it is sent away")
+    wait_until(lambda: ended(guessing), within_s=30, story="it is sent away")
     guessing.close()
-    wait_until(lambda: gate.strangers == 0, within_s=5, story="it is forgotten")
+    wait_until(lambda: gate.strangers == 0, within_s=30, story="it is forgotten")
     assert not gate.house._welcome
 
 
@@ -194,9 +194,30 @@ def test_who_says_too_much_before_it_is_let_in_is_sent_away(gate: OpenGate) -> N
     pouring = gate.call()
     with contextlib.suppress(OSError):
         pouring.sendall(LOGIN + bytes(LOGIN_BYTES))
-    wait_until(lambda: ended(pouring), within_s=5, story="it is sent away")
-    wait_until(lambda: gate.strangers == 0, within_s=5, story="all are forgotten")
+    wait_until(lambda: ended(pouring), within_s=30, story="it is sent away")
+    wait_until(lambda: gate.strangers == 0, within_s=30, story="all are forgotten")
     assert not gate.house._welcome
+
+
+def test_who_says_too_much_and_goes_leaves_no_trouble(gate: OpenGate) -> None:
+    """It was ended while TLS read the last of it, which TLS does not bear."""
+    troubles: list[object] = []
+    gate.loop.call_soon_threadsafe(gate.loop.set_exception_handler, lambda _loop, trouble: troubles.append(trouble))
+    for _ in range(20):
+        with gate.call() as pouring:
+            pouring.sendall(bytes(LOGIN_BYTES))
+    wait_until(lambda: gate.strangers == 0, within_s=5, story="all are forgotten")
+    assert troubles == []
+
+
+def test_what_strangers_cause_is_logged_once_a_minute(gate: OpenGate, caplog: pytest.LogCaptureFixture) -> None:
+    """A line for each filled the disk at their will."""
+    for _ in range(20):
+        with gate.plain() as plain, contextlib.suppress(OSError):
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            plain.recv(100)
+    wait_until(lambda: gate.strangers == 0, within_s=5, story="all are forgotten")
+    assert caplog.text.count("a connection failed") == 1
 
 
 def test_so_many_are_let_in_and_no_more(gate: OpenGate) -> None:
@@ -206,10 +227,10 @@ def test_so_many_are_let_in_and_no_more(gate: OpenGate) -> None:
         gate.newcomer()
     for one in waiting:
         one.sendall(LOGIN)
-    wait_until(lambda: sum(map(ended, waiting)) == 4, within_s=5, story="four are sent away")
+    wait_until(lambda: sum(map(ended, waiting)) == 4, within_s=30, story="four are sent away")
     assert len(gate.house._welcome) == LIMITS.most_let_in
     late = gate.plain()
-    wait_until(lambda: ended(late), within_s=5, story="nor is anybody met")
+    wait_until(lambda: ended(late), within_s=30, story="nor is anybody met")
 
 
 def test_a_flood_is_taken_no_faster_than_its_connections_end(gate: OpenGate) -> None:
@@ -231,6 +252,6 @@ def test_a_flood_is_taken_no_faster_than_its_connections_end(gate: OpenGate) -> 
     assert held.wait(5)
     flood = [gate.plain() for _ in range(300)]
     go_on.set()
-    wait_until(lambda: sum(map(ended, flood)) >= 300 - LIMITS.most_of_one, within_s=5, story="all were taken")
+    wait_until(lambda: sum(map(ended, flood)) >= 300 - LIMITS.most_of_one, within_s=30, story="all were taken")
     enough.set()
     assert LIMITS.most_of_one <= most < LIMITS.most_of_one + 20
