@@ -99,7 +99,7 @@ class EngineDriver:
         """Ends the link, and by that the engine; its exit status."""
         self.link.close()
         try:
-            return self.process.wait(10)
+            return self.process.wait(60)
         finally:
             self.process.kill()
             self._reader.join(10)

@@ -108,7 +108,7 @@ class FaultYard(Yard):
 
     def kill(self, word: str) -> None:
         """kill -9 of the coordinator's children whose command has `word`."""
-        for pid in wait_until(lambda: self._children(word), within_s=10, story=f"a {word} to kill"):
+        for pid in wait_until(lambda: self._children(word), story=f"a {word} to kill"):
             os.kill(pid, signal.SIGKILL)
 
     def child(self, word: str) -> int:

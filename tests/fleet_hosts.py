@@ -35,11 +35,11 @@ class Command:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def says(self, text: str, within_s: float = 20.0) -> str:
+    def says(self, text: str, within_s: float = 60.0) -> str:
         """Waits for a line with `text`; that line."""
         return str(until(lambda: next((line for line in self.lines if text in line), None), within_s, self._story))
 
-    def ends(self, within_s: float = 30.0) -> int:
+    def ends(self, within_s: float = 60.0) -> int:
         """Waits for its end; the exit code."""
         status = self.process.wait(within_s)
         self._reader.join(5)
@@ -141,7 +141,7 @@ class HostFleet:
         return self.folder / f"{host.name}.admitted"
 
 
-def until(what: Callable[[], Any], within_s: float = 20.0, story: Callable[[], str] = str) -> Any:
+def until(what: Callable[[], Any], within_s: float = 60.0, story: Callable[[], str] = str) -> Any:
     """Waits until `what()` is true; its value."""
     deadline = time.monotonic() + within_s
     while not (value := what()):

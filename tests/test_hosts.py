@@ -53,11 +53,11 @@ def test_one_that_cannot_be_taken_down_keeps_none_of_the_others(monkeypatch):
     monkeypatch.setattr(hosts, "_kill", lambda pid: refused(pid) if pid == sleepers[1].pid else killed(pid))
     with pytest.raises(PermissionError):
         network.__exit__()
-    assert sleepers[0].wait(5) < 0
+    assert sleepers[0].wait(60) < 0
     assert namespaces(name) == {last.namespace}
     monkeypatch.undo()
     hosts._take_down(last.namespace)
-    assert (sleepers[1].wait(5) < 0, namespaces(name)) == (True, set())
+    assert (sleepers[1].wait(60) < 0, namespaces(name)) == (True, set())
 
 
 def refused(pid):
@@ -73,7 +73,7 @@ def test_what_a_killed_run_left_is_ended_with_its_processes():
     try:
         until(lambda: sleeper.pid in pids(left))
         with Network():
-            assert sleeper.wait(5) < 0
+            assert sleeper.wait(60) < 0
             assert namespaces(left) == set()
     finally:
         sleeper.kill()

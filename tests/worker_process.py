@@ -36,7 +36,7 @@ def shard(number, ids, *, tokens=4, model="m", **more):
     )
 
 
-def until(what, within_s=40.0):
+def until(what, within_s=60.0):
     """Waits until `what()` is true; its value."""
     deadline = time.monotonic() + within_s
     while not (value := what()):

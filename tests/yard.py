@@ -92,7 +92,7 @@ class Yard:
     def _await_up(self) -> None:
         up = self.up_
         assert up is not None
-        wait_until(lambda: any("join" in line for line in up.lines) or up.process.poll() is not None, within_s=30)
+        wait_until(lambda: any("join" in line for line in up.lines) or up.process.poll() is not None)
         assert up.process.poll() is None, "\n".join(up.lines)
 
     @property
@@ -143,7 +143,7 @@ class Yard:
         """What happened, oldest first."""
         return [event["text"] for event in self.snapshot().get("events", ())]
 
-    def await_event(self, text: str, within_s: float = 20.0) -> float:
+    def await_event(self, text: str, within_s: float = 60.0) -> float:
         """Waits until an event has `text`; when it happened, unix seconds."""
         found = wait_until(
             lambda: [e["at"] for e in self.snapshot().get("events", ()) if text in e["text"]],

@@ -69,7 +69,7 @@ class Work:
         self.controller.add_job(self.run)
 
     def take_in(self) -> Work:
-        wait_until(lambda: (self.run.take_in(), self.run.read)[1], within_s=5)
+        wait_until(lambda: (self.run.take_in(), self.run.read)[1])
         return self
 
     def sent(self) -> list[Shard]:

@@ -85,7 +85,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def run_to_end(place: Place, number: int) -> None:
     run = place.until(number, Stage.RUNNING).run
     assert run is not None
-    wait_until(lambda: (place.office.turn(), run.read)[1], within_s=10)
+    wait_until(lambda: (place.office.turn(), run.read)[1])
     place.answer()
     place.until(number, Stage.FINISHED)
 
@@ -165,7 +165,7 @@ def test_a_cancelled_job_writes_what_it_has_and_its_rows_are_called_off(place: P
     number = place.office.submit(place.order("a"))
     run = place.until(number, Stage.RUNNING).run
     assert run is not None
-    wait_until(lambda: (place.office.turn(), run.read)[1], within_s=10)
+    wait_until(lambda: (place.office.turn(), run.read)[1])
     place.controller.send_work()
     rows = [row.id for shard in place.post.shards for row in shard.rows]
     place.post.told = [Finished(rows=(done(rows[0]),))]
@@ -203,7 +203,7 @@ def fields(order: Order) -> dict[str, Any]:
 def run_in(place: Place, number: int) -> None:
     run = place.until(number, Stage.RUNNING).run
     assert run is not None
-    wait_until(lambda: (place.office.turn(), run.read)[1], within_s=10)
+    wait_until(lambda: (place.office.turn(), run.read)[1])
 
 
 def test_a_model_no_worker_can_load_fails_the_job_and_one_that_some_can_does_not(place: Place) -> None:

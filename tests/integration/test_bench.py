@@ -101,7 +101,7 @@ def test_ctrl_c_ends_the_child_too(fleet: Fleet, model: Path) -> None:
     assert process.returncode == 130
     assert "interrupted" in err
     assert "Traceback" not in err
-    wait_until(lambda: not alive([child]), within_s=10, story="the child's end")
+    wait_until(lambda: not alive([child]), story="the child's end")
 
 
 def test_a_killed_command_leaves_no_child(fleet: Fleet, model: Path) -> None:

@@ -65,7 +65,7 @@ class Up:
     def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGINT)
         try:
-            self.process.communicate(timeout=20)
+            self.process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()
@@ -140,7 +140,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_running_until_it_is_cancelled(
         waiting = fleet.start("submit", "generate", backlog, "-m", model, "--max-tokens", "20", "--wait")
         wait_until(lambda: fleet.counts().done, within_s=30, story="a first answer")
         waiting.send_signal(signal.SIGINT)
-        _, told = waiting.communicate(timeout=20)
+        _, told = waiting.communicate(timeout=60)
         assert waiting.returncode == 130
         assert "job 1 goes on without you; `fleet watch 1` follows it" in told
         before = fleet.counts().done
@@ -162,7 +162,7 @@ def test_a_job_outlives_its_coordinator(tmp_path: Path, model: Path, capsys: pyt
         do("submit", "generate", backlog, "-m", model, "--max-tokens", "8")
         wait_until(lambda: fleet.counts().done, within_s=30, story="a first answer")
         first.process.kill()
-        first.process.wait(10)
+        first.process.wait(60)
     with Up(fleet):
         do("watch", "1")
         do("results", "1", "-o", fleet.out)

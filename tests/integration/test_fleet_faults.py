@@ -53,13 +53,13 @@ def test_one_killed_one_asleep_for_long_and_one_for_short_cost_no_row(tmp_path: 
         yard.workers["a"].process.kill()
         asleep = time.time()
         at_short(yard, asleep)
-        lost = [yard.await_event(f"{name} is lost", within_s=BACK_S + LOOK_S) - asleep for name in "ab"]
+        lost = [yard.await_event(f"{name} is lost", within_s=60) - asleep for name in "ab"]
         assert max(lost) <= BACK_S, lost
         moved(yard, asleep)
         assert not any("c is lost" in event for event in yard.events())
         time.sleep(max(0.0, asleep + 20 - time.time()))
         yard.workers["b"].process.send_signal(signal.SIGCONT)
-        yard.await_event("b is back", within_s=10)
+        yard.await_event("b is back", within_s=60)
         before = yard.mac("b")["rows_done"]
         wait_until(lambda: yard.mac("b")["rows_done"] > before + 16, within_s=30, story="b works again")
         yard.await_state(job, "finished", within_s=120)
@@ -71,10 +71,10 @@ def test_one_killed_one_asleep_for_long_and_one_for_short_cost_no_row(tmp_path: 
 
 def at_short(yard: Yard, asleep: float) -> None:
     """c wakes after five seconds; it was late and nothing else."""
-    wait_until(lambda: yard.mac("c")["state"] == "stale", within_s=6, story="c is stale")
+    wait_until(lambda: yard.mac("c")["state"] == "stale", within_s=10, story="c is stale")
     time.sleep(max(0.0, asleep + 5 - time.time()))
     yard.workers["c"].process.send_signal(signal.SIGCONT)
-    wait_until(lambda: yard.mac("c")["state"] == "working", within_s=5, story="c works again")
+    wait_until(lambda: yard.mac("c")["state"] == "working", story="c works again")
 
 
 def moved(yard: Yard, since: float) -> None:

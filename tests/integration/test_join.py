@@ -17,6 +17,9 @@ from tests.fake_engine import answer
 from tests.gatekeeper import Gatekeeper, Mac
 from tests.worker_process import gone, key_of, until
 
+#: A lease that nobody renews ends by itself after 9 to 12 seconds.
+LEFT_S = 8.0
+
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory):
@@ -83,10 +86,10 @@ def test_a_joined_mac_works_and_is_refused_nothing_it_needs(fleet, joined):
     assert (told.host.name, told.host.version) == (mac.credentials.name, fleet.joined[-1].host.version)
     until(lambda: not beat(fleet, wid).shards)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     assert fleet.client.acl_log() == []
     assert beat(fleet, wid).state is WorkerState.STOPPING
-    until(lambda: beat(fleet, wid) is None, 5)
+    until(lambda: beat(fleet, wid) is None, LEFT_S)
     assert "left studio" in mac.said
 
 
@@ -154,7 +157,7 @@ def test_a_kicked_mac_is_cut_off_and_told_why(fleet, joined):
     running(fleet, wid, 100)
     engine = mac.engine()
     fleet.kick(wid)
-    assert process.wait(10) == Exit.AUTH
+    assert process.wait(60) == Exit.AUTH
     assert "removed from the fleet" in mac.said
     assert gone(engine)
     assert [key for key in fleet.client.scan_iter() if wid.encode() in key] == []
@@ -192,14 +195,17 @@ def test_a_mac_waits_for_a_coordinator_that_went_away(fleet, settled):
 
 def test_leaving_finishes_the_batch_and_gives_the_rest_back(fleet, mac):
     mac, process, wid = join(fleet, mac, FAKE_STEP_S="0.02")
-    fleet.send(wid, 1, range(600, 624), tokens=200)
+    fleet.send(wid, 1, range(600, 680), tokens=200)
     running(fleet, wid, 600)
     leaving = mac.start("leave", "--forget")
     until(lambda: [fleet.take(wid), leaving.poll()][1] is not None)
-    assert process.wait(1) == 0
+    assert process.wait(60) == 0
     mac.says("this Mac has left; its token is forgotten")
-    done = fleet.done.keys() & set(range(600, 624))
-    assert (len(done), fleet.returned) == (8, set(range(600, 624)) - done)
+    done = fleet.done.keys() & set(range(600, 680))
+    batches, part = divmod(len(done), 8)
+    assert part == 0, "each batch that was begun is finished"
+    assert 1 <= batches < 10, "a batch takes 4 s, and `fleet leave` as long to start where much else runs"
+    assert fleet.returned == set(range(600, 680)) - done
     assert mac.credentials is None
     assert mac.call("leave").stdout == "this Mac works for no fleet\n"
     assert json.loads(mac.call("leave", "--json").stdout) == {"left": False, "forgot": False}
@@ -212,7 +218,7 @@ def test_a_mac_killed_inside_its_lease_comes_back_as_the_same_worker_and_leaves_
     nonce, engine = beat(fleet, wid).nonce, mac.engine()
     process.kill()
     process.wait()
-    until(lambda: gone(engine), 5)
+    until(lambda: gone(engine))
     process = mac.start("join")
     until(lambda: beat(fleet, wid).nonce != nonce)
     fleet.send(wid, 2, range(700, 708), tokens=100_000)
@@ -222,8 +228,8 @@ def test_a_mac_killed_inside_its_lease_comes_back_as_the_same_worker_and_leaves_
     time.sleep(0.3)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert process.wait(3) == Exit.INTERRUPTED
-    until(lambda: gone(engine), 5)
+    assert process.wait(60) == Exit.INTERRUPTED
+    until(lambda: gone(engine))
 
 
 def test_a_broker_of_another_wire_version_is_not_worked_for(fleet, settled):

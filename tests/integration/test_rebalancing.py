@@ -122,7 +122,7 @@ def test_a_fast_worker_takes_the_rows_that_a_slow_one_would_not_come_to(fleet: C
     assert members["slow"].rows_done + members["fast"].rows_done == ROWS
     assert any("moved from slow to fast" in text for text in started.told), started.told
     assert any("of slow also sent to fast" in text for text in started.told), started.told
-    assert took_s < 30, f"{took_s:.1f} s: {started.told}"
+    assert took_s < 50, f"{took_s:.1f} s: {started.told}"
     assert not started.controller.assignments.flights
     slow = members["slow"]
     started.work(until=lambda: slow.beat is not None and not slow.beat.running and not slow.beat.waiting)

@@ -160,7 +160,7 @@ def test_kill_9_of_the_command_leaves_no_process_behind(tmp_path: Path, model: P
     assert len(family) >= 4
     process.kill()
     process.communicate()
-    wait_until(lambda: not alive(family), within_s=15, story="the end of broker, worker and engine")
+    wait_until(lambda: not alive(family), story="the end of broker, worker and engine")
 
 
 def test_ctrl_c_once_finishes_the_batch_and_says_how_to_go_on(tmp_path: Path, model: Path, backlog: Path) -> None:
@@ -183,7 +183,7 @@ def test_ctrl_c_once_finishes_the_batch_and_says_how_to_go_on(tmp_path: Path, mo
 
 
 def test_ctrl_c_twice_stops_at_once(tmp_path: Path, model: Path, backlog: Path) -> None:
-    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "1"})
+    fleet = Fleet(tmp_path, fake=True, env={"FAKE_STEP_S": "5"})
     process = fleet.start(*command(backlog, model, fleet))
     wait_until(lambda: fleet.pids("worker") and fleet.counts().requests == ROWS, story="the start")
     time.sleep(1.5)
@@ -191,10 +191,10 @@ def test_ctrl_c_twice_stops_at_once(tmp_path: Path, model: Path, backlog: Path) 
     time.sleep(0.5)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=80)
     assert process.returncode == 130
-    assert time.monotonic() - began < 12
-    wait_until(lambda: not fleet.pids(), within_s=10, story="the end of all processes")
+    assert time.monotonic() - began < 50, "the rows of the batch would take 100"
+    wait_until(lambda: not fleet.pids(), story="the end of all processes")
 
 
 def test_a_broker_killed_in_the_middle_costs_no_row_and_no_model_reload(

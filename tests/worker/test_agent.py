@@ -223,7 +223,7 @@ def test_the_rq_worker_ends_when_the_broker_is_another_or_the_desk_stops(bench):
     thread.start()
     bench.client.set(keys.EPOCH, "second")
     bench.heartbeat.beat()
-    thread.join(5)
+    thread.join(60)
     assert done == [False]
     stopped = bench.rq_worker(2)
     bench.desk.obey(Stop())

@@ -121,7 +121,7 @@ def test_the_network_is_searched_when_no_address_is_good_and_what_is_found_is_us
     client = log_in(Road(pem, [nobody], search=search))
     with pytest.raises(redis.ConnectionError):
         client.ping()
-    assert until(lambda: works(client), 5)
+    assert until(lambda: works(client))
     assert searches == [1]
 
 
@@ -157,7 +157,7 @@ def test_no_more_addresses_are_kept_than_are_worth_trying(pem):
     road = Road(pem, [], search=lambda: found)
     with pytest.raises(OSError, match="no address"):
         road.open()
-    until(lambda: len(road.addresses) == roads.MAX_ADDRESSES, 5)
+    until(lambda: len(road.addresses) == roads.MAX_ADDRESSES)
 
 
 def test_what_goes_over_the_wire_is_tls_and_shows_neither_names_nor_answers(fleet, pem, log_in):
@@ -178,7 +178,7 @@ def test_a_connection_that_is_cut_comes_back_by_itself(fleet, pem, log_in):
         client = log_in(Road(pem, [Address("127.0.0.1", relay.port)]))
         assert client.ping()
         relay.cut()
-        until(lambda: works(client), 5)
+        until(lambda: works(client))
         assert relay.accepted == 2
         client.close()
 
@@ -192,5 +192,5 @@ def test_waiting_reads_end_in_time_on_a_road_that_fell_silent(fleet, pem, log_in
         began = time.monotonic()
         with pytest.raises(redis.TimeoutError):
             client.ping()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20
         client.connection_pool.disconnect()

@@ -112,8 +112,8 @@ def test_an_upload_that_breaks_off_leaves_nothing(fleet: ApiFleet) -> None:
     )
     with socket.create_connection(("127.0.0.1", fleet.server.port)) as line:
         line.sendall(head.encode() + form(PURPOSE, ("file", "b.jsonl", b"x" * 300_000), end=False))
-        wait_until(lambda: any(path.name == "b.jsonl" for path in left(fleet)), within_s=10, story="the file")
-    wait_until(lambda: not left(fleet), within_s=10, story="clearing up")
+        wait_until(lambda: any(path.name == "b.jsonl" for path in left(fleet)), story="the file")
+    wait_until(lambda: not left(fleet), story="clearing up")
 
 
 def test_what_a_killed_process_left_is_cleared_at_the_next_start(tmp_path: Path) -> None:
