@@ -138,13 +138,11 @@ class Faults:
         would become suspect too."""
         return self._suspects.cases_of(member.id) >= HALVE_AT
 
-    def forget(self, job: int) -> list[OpenRow]:
-        """The job is given up: its suspects that wait for a trial, which are none any more."""
-        rows = [row for row in self._parked.values() if row.job == job]
-        for row in rows:
+    def forget(self, job: int) -> None:
+        """The job is given up: its suspects that wait for a trial are none any more."""
+        for row in [row for row in self._parked.values() if row.job == job]:
             del self._parked[row.id]
             self._suspects.cleared(row.id)
-        return rows
 
     def _quarantine(self, row: OpenRow, reason: str) -> None:
         self._quarantined[row.job] += 1
