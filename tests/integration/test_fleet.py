@@ -117,7 +117,7 @@ def test_one_that_joins_in_the_middle_has_rows_soon_and_one_without_the_model_sa
     yard.join("late", FAKE_LOAD_S="1")
     yard.join("lacking", FAKE_REFUSE="there is no such folder here")
     wait_until(lambda: yard.mac("late").get("cap"), within_s=60, story="its model loaded")
-    wait_until(lambda: yard.mac("late")["running"], within_s=20, story="its first rows")
+    wait_until(lambda: yard.mac("late").get("running"), within_s=20, story="its first rows")
     assert yard.mac("late")["share"] > 0
     wait_until(lambda: yard.mac("lacking").get("note"), within_s=30, story="one that lacks the model says so")
     assert yard.mac("lacking")["note"] == "there is no such folder here"
