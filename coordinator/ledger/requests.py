@@ -101,11 +101,11 @@ class RequestBook:
         )
 
     def _input(self, path: str) -> int:
-        path = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # a file name can be any bytes
         found = self._inputs.get(path)
         if found is None:
-            self._store.run("INSERT INTO input (path) VALUES (?) ON CONFLICT (path) DO NOTHING", (path,))
-            found = self._store.number("SELECT id FROM input WHERE path = ?", (path,))
+            text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # a file name can be any bytes
+            self._store.run("INSERT INTO input (path) VALUES (?) ON CONFLICT (path) DO NOTHING", (text,))
+            found = self._store.number("SELECT id FROM input WHERE path = ?", (text,))
             if len(self._inputs) >= _INPUTS:
                 self._inputs.clear()
             self._inputs[path] = found

@@ -51,7 +51,15 @@ def test_the_thinking_switch_is_told_by_the_name_that_the_template_reads(source:
     assert [chat.render(hello, think=think) for think in (False, True)] == [off, on]
 
 
-@pytest.mark.parametrize("source", [TEMPLATE, THINKING])
+LOOPING = (
+    "{% for message in messages %}{{ loop.first }} {{ loop.last }} {{ loop.index }} {{ loop.index0 }} "
+    "{{ loop.length }} {{ loop.revindex }} {{ loop.revindex0 }} {{ loop.cycle('a', 'b') }} "
+    "{{ loop.previtem }} {{ loop.depth }}\n"
+    "{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("source", [TEMPLATE, THINKING, LOOPING])
 @pytest.mark.parametrize("think", [True, False])
 def test_the_text_is_the_one_transformers_makes(source: str, think: bool) -> None:
     from transformers.utils.chat_template_utils import render_jinja_template
@@ -72,6 +80,8 @@ def test_a_template_that_refuses_or_fails_makes_a_request_error() -> None:
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{{ messages[9].content + 1 }}", "refuses these messages"),
         ("{{ messages[0].content.__class__.__mro__ }}", "refuses these messages"),
+        ("{% for message in messages %}{{ loop.__class__.__mro__ }}{% endfor %}", "refuses these messages"),
+        ("{% for message in messages %}{{ messages.append(message) }}{% endfor %}", "refuses these messages"),
     ):
         with pytest.raises(RequestError, match=sentence):
             template(source).render(MESSAGES, think=False)

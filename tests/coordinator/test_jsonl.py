@@ -105,6 +105,14 @@ def test_many_lists_beside_each_other_are_not_deep() -> None:
     assert record.error is None
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_brackets_are_sought_as_they_would_be_counted(seed: int) -> None:
+    line = bytes(random.Random(seed).choices(b'[{]}"a', k=60))
+    opened = line.count(b"[") + line.count(b"{")
+    may_be = [jsonl._may_be_deeper(line, depth) for depth in range(60)]
+    assert may_be == [opened > depth for depth in range(60)], f"seed {seed}: {line!r}"
+
+
 #: Numbers, strings and shapes that JSON readers disagree about, and pieces to break them with.
 DOUBTFUL = (
     b'{"a":1,"b":2,"a":[]}', b"-0", b"-0.0", b"01", b"-", b"1.", b".5", b"1E400", b"1e-400", b"18446744073709551616",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.ledger.ledger import Ledger
-from coordinator.records import Answer, Counts, OpenRow, Shape
+from coordinator.records import Answer, Counts, NewRequest, OpenRow, Shape, Source
 from fleet.config import StateDir
 from fleet.errors import StorageError, UsageError
 from fleet.job import Finish, JobState, RequestState, Sampling
@@ -148,6 +148,13 @@ def test_an_input_whose_name_is_not_unicode_can_be_recorded(ledger: Ledger, job:
     odd = type(asked.source)(file=b"/in-\xff.txt".decode("utf-8", "surrogateescape"), line=1)
     ledger.add_requests(job, [type(asked)(custom_id="a", source=odd, rows=asked.rows)])
     assert answers(ledger, job)[0].source.file == "/in-\ufffd.txt"
+
+
+def test_inputs_whose_names_read_the_same_once_recorded_are_one(ledger: Ledger, job: int) -> None:
+    rows = request("a", 1).rows
+    for name, file in (("a", "/in-\udcff.txt"), ("b", "/in-\udcfe.txt"), ("c", "/in-\ufffd.txt")):
+        ledger.add_requests(job, [NewRequest(custom_id=name, source=Source(file=file, line=1), rows=rows)])
+    assert [answer.source.file for answer in answers(ledger, job)] == ["/in-\ufffd.txt"] * 3
 
 
 # -- results ---------------------------------------------------------------------------------------
