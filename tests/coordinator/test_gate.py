@@ -121,6 +121,15 @@ def resident_bytes(pid):
     return int(told.stdout) * 1024
 
 
+def settled(count):
+    """What `count()` is when it has not changed for a second."""
+    before, now = 0, count()
+    while not now or before != now:
+        time.sleep(1)
+        before, now = now, count()
+    return now
+
+
 def send_until_stopped(client):
     """Bytes that were taken before the client's timeout."""
     sent = 0
@@ -170,10 +179,12 @@ def test_a_client_that_is_reset_ends_its_connection_inside(rig):
 
 def test_what_was_answered_before_the_end_arrives_before_the_end(rig):
     size = 4 * MIB
-    rig.inside.answer = lambda _: bytes(size)
+    asked = threading.Event()
+    rig.inside.answer = lambda _: asked.set() or bytes(size)
     client = rig.call()
     client.sendall(b"x")
-    time.sleep(0.2)
+    assert asked.wait(60)
+    time.sleep(0.2)  # for some of the answer to be on its way
     rig.inside.connections[0].shutdown(socket.SHUT_RDWR)
     got = read(client, size)
     assert client.recv(1) == b""
@@ -201,10 +212,7 @@ def test_a_client_that_does_not_read_stops_the_broker(rig):
     rig.inside.answer = pour
     client = rig.call()
     client.sendall(b"x")
-    time.sleep(1)
-    first = written[0]
-    time.sleep(0.3)
-    assert written[0] == first < 32 * MIB
+    assert 0 < settled(lambda: written[0]) < 32 * MIB
     client.close()
     until(lambda: rig.inside.ended == 1)
 
@@ -254,9 +262,7 @@ def test_a_flood_of_broken_handshakes_leaves_little_behind(rig):
     rig.stranger()
     before = resident_bytes(rig.gate.pid)
     for _ in range(800):
-        with socket.create_connection(("127.0.0.1", rig.gate.port), 5) as plain, contextlib.suppress(OSError):
-            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            plain.recv(100)
+        socket.create_connection(("127.0.0.1", rig.gate.port), 5).close()
     rig.call()
     assert resident_bytes(rig.gate.pid) - before < 30 * MIB
 
@@ -276,7 +282,7 @@ def test_clients_that_come_while_the_gate_is_replaced_only_wait(rig):
     caller.start()
     time.sleep(0.2)
     rig.gate.restart()
-    caller.join(10)
+    caller.join(60)
     assert (answers, rig.gate.port) == ([b"x"], port)
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         assert first.recv(1) == b""

@@ -220,7 +220,7 @@ def test_a_mac_killed_inside_its_lease_comes_back_as_the_same_worker_and_leaves_
     process.wait()
     until(lambda: gone(engine))
     process = mac.start("join")
-    until(lambda: beat(fleet, wid).nonce != nonce)
+    until(lambda: (told := beat(fleet, wid)) and told.nonce != nonce)
     fleet.send(wid, 2, range(700, 708), tokens=100_000)
     running(fleet, wid, 700)
     engine = mac.engine()

@@ -51,7 +51,7 @@ def test_a_paused_worker_ends_its_batch_gives_back_the_rest_frees_memory_and_wor
     assert not coordinator.texts.keys() & set(returned.rows), "each row is either done or given back"
     until(lambda: engine not in worker.engine_pids())
     coordinator.dispatch.send(WORKER, shard(2, [20]))
-    until(lambda: coordinator.beat().shards == ())
+    until(lambda: (told := coordinator.beat()) and told.shards == ())
     assert coordinator.dispatch.queued(WORKER) == {keys.shard(WORKER, 2)}, "a paused worker takes nothing"
     (state.root / "paused").unlink()
     until(lambda: coordinator.has([20]))

@@ -29,7 +29,7 @@ def test_kill_9_of_the_engine_gives_back_its_batch_and_the_rest_goes_on(coordina
     until(lambda: coordinator.has(range(8, 16)))
     assert worker.engine() != first
     assert coordinator.texts.keys() == set(range(8, 16))
-    until(lambda: coordinator.beat().shards == ())
+    until(lambda: (told := coordinator.beat()) and told.shards == ())
 
 
 def test_a_row_that_aborts_the_engine_is_reported_as_a_suspect(coordinator, start):
@@ -71,7 +71,7 @@ def test_a_killed_broker_costs_no_row_and_no_engine(coordinator, start):
     assert worker.engine() == engine
     assert worker.process.pid == process
     assert worker.process.poll() is None
-    until(lambda: coordinator.beat().shards == ())
+    until(lambda: (told := coordinator.beat()) and told.shards == ())
 
 
 def test_results_of_a_time_without_broker_arrive_afterwards(coordinator, start):
@@ -107,7 +107,7 @@ def test_a_model_that_is_refused_comes_back_with_the_reason(coordinator, start):
     coordinator.dispatch.send(WORKER, shard(1, range(4)))
     until(lambda: coordinator.take().returned)
     assert [(each.rows, each.reason) for each in coordinator.returned] == [((0, 1, 2, 3), "its hash is another")]
-    until(lambda: coordinator.beat().shards == ())
+    until(lambda: (told := coordinator.beat()) and told.shards == ())
 
 
 def test_an_engine_that_fails_to_load_twice_is_started_again(coordinator, start, tmp_path):

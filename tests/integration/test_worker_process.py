@@ -26,7 +26,7 @@ def test_two_hundred_rows_in_many_shards_finish_and_the_batch_never_drains(coord
     assert figures.step_rows / figures.step_cap > 0.9
     computed = (state.logs / "engine.keys").read_text().split()
     assert len(computed) == len(set(computed)) == 200
-    until(lambda: coordinator.beat().shards == ())
+    until(lambda: (told := coordinator.beat()) and told.shards == ())
     assert coordinator.beat().state is WorkerState.IDLE
     with connect(coordinator.broker.url) as client:
         left = {key for key in client.scan_iter() if key.startswith((b"rq:job", b"rq:execution", b"rq:wip"))}
@@ -92,7 +92,7 @@ def test_cancelled_rows_are_not_computed_and_their_shard_ends(coordinator, start
     coordinator.dispatch.send(WORKER, shard(1, range(12), tokens=400))
     until(lambda: coordinator.beat() and coordinator.beat().running)
     coordinator.dispatch.control(WORKER, Cancel(rows=tuple(range(12))))
-    until(lambda: coordinator.beat().shards == ())
+    until(lambda: (told := coordinator.beat()) and told.shards == ())
     assert coordinator.take().texts == {}
 
 
