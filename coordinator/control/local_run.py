@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coordinator.broker.broker import Broker
 from coordinator.broker.dispatch import Dispatch
@@ -170,7 +170,7 @@ class LocalRun:
             controller.dispatch.control(self._member.id, Stop())
             while worker.alive() and self._interrupts.count < 2:
                 if tick.due():
-                    on_tick(controller.view(self._run, state=STOPPING))
+                    on_tick(stopping(controller.view(self._run, state=STOPPING)))
                 if not controller.absorb():
                     time.sleep(IDLE_S)
             if self._interrupts.count < 2:
@@ -191,6 +191,11 @@ class LocalRun:
             single=engine.single if engine else "",
             cancelled=cancelled,
         )
+
+
+def stopping(view: RunView) -> RunView:
+    """The view of a run that only finishes its batch: what the whole job would still take is not told."""
+    return replace(view, left_s=0.0)
 
 
 def how_to_go_on(job: int, counts: Counts) -> str:
