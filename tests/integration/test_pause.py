@@ -37,7 +37,7 @@ def worker(state, coordinator):
 
 
 def test_a_paused_worker_ends_its_batch_gives_back_the_rest_frees_memory_and_works_on_after(state, coordinator, worker):
-    coordinator.dispatch.send(WORKER, shard(1, range(10), tokens=40))
+    coordinator.dispatch.send(WORKER, shard(1, range(10), tokens=300))
     until(lambda: (beat := coordinator.beat()) and len(beat.running) == 4)
     engine = worker.engine()
     (state.root / "paused").touch()
