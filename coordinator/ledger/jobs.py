@@ -48,9 +48,6 @@ UPDATE job SET requests = 0, done = 0, error = 0, quarantined = 0, input_tokens 
 _READING_AGAIN = f"SELECT id, state FROM job WHERE intake_complete = 0 AND signature = '{READ_AGAIN}' ORDER BY id"
 
 
-#: The highest id of a job that was forgotten: a person's note on job 7 shall never name another.
-_FORGOTTEN = "PRAGMA application_id"
-
 #: A line too broken to tell its form names no url; so many of them in front still leave one that does.
 _LOOKED_AT = 1_000
 
@@ -91,13 +88,12 @@ def find_job(store: Store, spec: JobSpec, salt: str) -> int | None:
 
 
 def new_job(store: Store, spec: JobSpec, salt: str, created: float) -> int:
-    """Records a job; its id, which no job had before, forgotten ones included."""
-    job = max(store.number("SELECT max(id) FROM job"), store.number(_FORGOTTEN)) + 1
+    """Records a job; its id."""
     store.run(
-        "INSERT INTO job (id, fingerprint, salt, spec, state, created) VALUES (?, ?, ?, ?, ?, ?)",
-        (job, fingerprint(spec), salt, canonical(asdict(spec)).decode(), JobState.RUNNING.value, created),
+        "INSERT INTO job (fingerprint, salt, spec, state, created) VALUES (?, ?, ?, ?, ?)",
+        (fingerprint(spec), salt, canonical(asdict(spec)).decode(), JobState.RUNNING.value, created),
     )
-    return job
+    return store.number("SELECT last_insert_rowid()")
 
 
 def set_terms(store: Store, job: int, *, priority: int, submitted: bool) -> None:
@@ -150,7 +146,6 @@ def forget_jobs(store: Store, jobs: Sequence[int]) -> Cleaned:
     Rows stay, too, while a job that is kept is taking its input in again: it still needs what it does not name yet.
     """
     requests = sum(forget_requests(store, job) for job in jobs)
-    store.run(f"{_FORGOTTEN} = {max([store.number(_FORGOTTEN), *jobs])}")
     store.run("DELETE FROM cancellation WHERE job IN (SELECT value FROM json_each(?))", (json.dumps(list(jobs)),))
     store.run("DELETE FROM job WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(jobs)),))
     needed_by = tuple(job for job, _ in store.rows(_READING_AGAIN))

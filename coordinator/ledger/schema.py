@@ -3,21 +3,19 @@
 A request's id is `job << 32 | ordinal`, so that a job's requests are one range of rowids in input order and need
 no index for it. A row's id is an integer rowid beside a unique 16-byte key: about three times the insert speed of
 the key as primary key.
-
-Beside the tables, PRAGMA application_id keeps the highest id of a job that was forgotten: ids of jobs only go up.
 """
 
 from __future__ import annotations
 
 #: PRAGMA user_version of a ledger this code reads and writes.
-VERSION = 7
+VERSION = 8
 
 #: Bits of a request's id that hold its ordinal.
 ORDINAL_BITS = 32
 
 TABLES = """
 CREATE TABLE job (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never again that of a job that was forgotten
     fingerprint BLOB NOT NULL,          -- sha256 of spec
     salt TEXT NOT NULL,                 -- what --fresh added to the row keys
     spec TEXT NOT NULL,                 -- JobSpec as canonical JSON
