@@ -31,7 +31,6 @@ def running(yard: FaultYard) -> dict[str, int]:
     return {mac["name"]: mac["running"] for mac in yard.snapshot().get("macs", ())}
 
 
-@pytest.mark.timeout(120)
 def test_no_row_that_had_begun_when_the_coordinator_was_killed_is_begun_again(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "model")
     with FaultYard(tmp_path / "yard", FAKE_STEP_S="0.1", FLEET_TEST_ENGINE=ENGINE, PYTHONPATH=str(ROOT)) as yard:
