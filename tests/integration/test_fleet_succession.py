@@ -6,8 +6,6 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 from tests.fault_yard import FaultYard
 from tests.fleet_hosts import ENGINE
 from tests.models import tiny_llama
