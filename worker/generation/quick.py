@@ -2,8 +2,8 @@
 
 On x86 MLX computes exp by a series of its own, one number at a time: 13 ns each, where `power(2, x)`, which is the C
 library's, took 5. A prompt of 700 tokens (SmolLM2-135M, float32) spent 45 % of its time in exp. The encoders' series,
-`worker.encoders.arithmetic`, is faster still once compiled, but that is done for each shape anew: it gained nothing with
-prompts, whose chunks have each a shape of their own.
+`worker.encoders.arithmetic`, is faster still once compiled, but that is done for each shape anew: it gained nothing
+with prompts, whose chunks have each a shape of their own.
 """
 
 from __future__ import annotations
