@@ -74,3 +74,15 @@ def test_a_tokenizer_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
         Tokens(folder)
+
+
+def test_a_file_is_loaded_once_while_it_stays_as_it_was(tmp_path: Path) -> None:
+    folder = bare_model(tmp_path / "m")
+    first, again = Tokens(folder), Tokens(folder)
+    assert first._tokenizer is again._tokenizer
+    before = first.encode(["the senate met"])
+    larger = train_tokenizer()
+    larger.add_tokens(["the senate"])
+    larger.save(str(folder / "tokenizer.json"))
+    assert Tokens(folder).encode(["the senate met"]) != before
+    assert first.encode(["the senate met"]) == before
