@@ -15,6 +15,8 @@ from tests.yard import Yard
 ROWS = 120
 #: Enough that a job still runs when the next command has started.
 MANY = 600
+#: Of a job that is cancelled before its end, which would come after a minute; a command may take ten seconds to start.
+ENDLESS = 4 * MANY
 SHORT = ("--max-tokens", "20")
 
 
@@ -72,7 +74,7 @@ def engines(yard: Yard) -> int:
 
 
 def test_a_job_of_higher_priority_goes_first(yard: Yard, models: tuple[Path, Path]) -> None:
-    low = yard.submit("low", models[0], MANY, *SHORT)
+    low = yard.submit("low", models[0], ENDLESS, *SHORT)
     yard.await_done(low, 8)
     high = yard.submit("high", models[0], ROWS, *SHORT, "--priority", "5")
     yard.await_state(high, "finished")
@@ -85,7 +87,7 @@ def test_a_job_of_higher_priority_goes_first(yard: Yard, models: tuple[Path, Pat
 def test_one_of_two_jobs_is_cancelled_and_the_rows_both_need_are_computed_once(
     yard: Yard, models: tuple[Path, Path]
 ) -> None:
-    one = yard.submit("one", models[0], MANY, *SHORT, said="shared")
+    one = yard.submit("one", models[0], ENDLESS, *SHORT, said="shared")
     yard.await_done(one, 8)
     two = yard.submit("two", models[0], MANY, *SHORT, said="shared")
     wait_until(lambda: yard.job(two).get("intake_complete"), story="the second job read")
@@ -112,7 +114,7 @@ def test_a_job_whose_model_or_input_is_unusable_fails_with_the_sentence_and_othe
 def test_one_that_joins_in_the_middle_has_rows_soon_and_one_without_the_model_says_so(
     yard: Yard, models: tuple[Path, Path]
 ) -> None:
-    job = yard.submit("late", models[0], MANY, *SHORT)
+    job = yard.submit("late", models[0], 2 * MANY, *SHORT)
     yard.await_done(job, 8)
     yard.join("late", FAKE_LOAD_S="1")
     yard.join("lacking", FAKE_REFUSE="there is no such folder here")
@@ -126,6 +128,6 @@ def test_one_that_joins_in_the_middle_has_rows_soon_and_one_without_the_model_sa
     assert yard.mac("late")["state"] == "kicked"
     wait_until(lambda: yard.workers["late"].process.poll() is not None, story="the removed one ends")
     yard.await_state(job, "finished")
-    assert whole(yard, job, MANY)
+    assert whole(yard, job, 2 * MANY)
     assert yard.mac("lacking")["rows_done"] == 0
     assert sum("lacking cannot work" in event for event in yard.events()) == 1, "it was not asked again"

@@ -14,7 +14,8 @@ from fleet.token import PREFIX
 from tests.models import tiny_llama
 from tests.runner import Fleet, alive, children, read_lines, wait_until, write_prompts
 
-ROWS = 60
+#: Of a job that takes 12 s, so that `fleet down` comes before its end.
+ROWS = 240
 
 
 @pytest.fixture(scope="module")
