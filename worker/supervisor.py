@@ -163,7 +163,7 @@ class Supervisor:
         agent.recover()
         before, self._agent = self._agent, agent  # the pump uses the last one even after its loop ended
         if before is not None:
-            before.connection.close()
+            retire(before.connection)
         agent.work(logging_level="WARNING")
 
     def _wind_down(self) -> None:
@@ -173,11 +173,28 @@ class Supervisor:
         if not self._desk.await_taken(TAKEN_S):
             log.warning("the coordinator did not take the last results in %.0f s", TAKEN_S)
 
-    @staticmethod
-    def _thread(name: str, work: Callable[[], object]) -> threading.Thread:
-        thread = threading.Thread(target=work, name=name, daemon=True)
+    def _thread(self, name: str, work: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=lambda: lasting(work, self._desk), name=name, daemon=True)
         thread.start()
         return thread
+
+
+def retire(client: redis.Redis) -> None:
+    """Closes the connections of a client that nobody uses: the pump may still finish with one what it has begun."""
+    client.connection_pool.disconnect(inuse_connections=False)
+
+
+def lasting(work: Callable[[], object], desk: Desk) -> None:
+    """Does a thread's work until it returns. A bug of ours ends no thread that the others count on: it is logged, and
+    the work begun again."""
+    while True:
+        try:
+            work()
+            return
+        except Exception:
+            log.exception("this thread met a bug, and goes on")
+        if desk.await_closed(AGAIN_S):
+            return
 
 
 def main(argv: Sequence[str] | None = None) -> int:
