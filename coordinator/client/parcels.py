@@ -1,4 +1,4 @@
-"""Inputs as they are sent to a coordinator: files as they are, a folder as JSON lines made on the way."""
+"""Inputs as they are sent to a coordinator: files as they are, a folder packed on the way."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from coordinator.intake.folders import read_folder, text_files
+from coordinator.intake.folders import PACKED_SUFFIX, pack, text_files
 from coordinator.intake.inputs import STDIN
-from coordinator.intake.jsonl import dump
 from coordinator.outputs.preflight import input_bytes
 from fleet.errors import UsageError
 
@@ -41,7 +40,7 @@ def parcel(name: str, stdin: IO[bytes] | None = None) -> Parcel:
     if path.is_dir():
         if not text_files(path):
             raise UsageError(f"{name} has no text files")
-        return Parcel(name=f"{path.absolute().name}.jsonl", size_bytes=input_bytes(path), blocks=_lines(path))
+        return Parcel(name=f"{path.absolute().name}{PACKED_SUFFIX}", size_bytes=input_bytes(path), blocks=pack(path))
     size_bytes = input_bytes(path)
     if path.is_file() and not size_bytes:
         raise UsageError(f"{name} is empty: there is nothing to submit")
@@ -59,10 +58,3 @@ def _file(path: Path) -> Iterator[bytes]:
 def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
     while block := stream.read(BLOCK_BYTES):
         yield block
-
-
-def _lines(folder: Path) -> Iterator[bytes]:
-    """A line for each text. One that cannot be read has a null text and says why: its request fails there."""
-    for record in read_folder(folder):
-        line = {"id": record.name, **(record.value or {"text": None, "unreadable": record.error})}
-        yield dump(line).encode() + b"\n"

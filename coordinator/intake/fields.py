@@ -110,7 +110,7 @@ def check_neutral(body: Mapping[str, Any]) -> None:
         value = body[name]
         if value is None or any(value == ok and _is_bool(value) == _is_bool(ok) for ok in NEUTRAL[name]):
             continue
-        instead = " or set it to ".join(["leave it out", *(found(ok) for ok in NEUTRAL[name])])
+        instead = " or set it to ".join(["leave it out", *(json.dumps(ok) for ok in NEUTRAL[name])])
         raise RequestError(f"{name}: {found(value)} is not done here: {instead}")
 
 

@@ -1,17 +1,21 @@
-"""Text files, alone or in a folder: each file is one text."""
+"""Text files, alone or in a folder: each file is one text. A folder that is sent travels as one file: packed."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from coordinator.intake.formats import Record, legible, not_utf8
+from coordinator.intake.jsonl import dump
 from coordinator.records import Source
 from fleet.errors import UsageError
 
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst")
+#: The ending of a packed folder: JSON lines, `id` the text's path in it, `text`, and where that is null `unreadable`.
+PACKED_SUFFIX = ".folder"
 
 
 def text_files(folder: Path) -> list[Path]:
@@ -54,3 +58,22 @@ def read_text(path: Path, name: str) -> Record:
         return Record(source=source, error=not_utf8(error), name=name)
     except OSError as error:
         return Record(source=source, error=f"cannot be read: {error.strerror or error}", name=name)
+
+
+def pack(folder: Path) -> Iterator[bytes]:
+    """The lines of the packed folder."""
+    for record in read_folder(folder):
+        line = {"id": record.name, **(record.value or {"text": None, "unreadable": record.error})}
+        yield dump(line).encode() + b"\n"
+
+
+def unpack(lines: Iterable[Record]) -> Iterator[Record]:
+    """The records that `read_folder` gave where the folder was packed; other lines as they are."""
+    for line in lines:
+        match line.value:
+            case {"id": str(name), "text": str(text)}:
+                yield replace(line, value={"text": text}, text_field="text", name=name)
+            case {"id": str(name), "text": None, "unreadable": str(error)}:
+                yield replace(line, value=None, error=error, name=name)
+            case _:
+                yield line

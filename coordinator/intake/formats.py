@@ -24,7 +24,7 @@ class Record:
     error: str | None = None
     #: the field of `value` that holds the text, where the format says so; None for JSON lines
     text_field: str | None = None
-    #: id when no field gives one, empty for none
+    #: a text file's own name, which is its id; empty for none
     name: str = ""
 
 

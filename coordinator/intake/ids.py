@@ -24,7 +24,7 @@ def batch_id(line: Mapping[str, Any]) -> str:
 
 def flat_id(record: Record, ordinal: int, options: IntakeOptions) -> str:
     """The id of a flat record, the `ordinal`-th of the backlog; RequestError when its id is none."""
-    name = id_field_of(record.value, options)
+    name = id_field_of(record, options)
     if name is None:
         return record.name or f"row-{ordinal}"
     value = record.value.get(name)
@@ -35,11 +35,15 @@ def flat_id(record: Record, ordinal: int, options: IntakeOptions) -> str:
 
 def makes_id(record: Record, options: IntakeOptions) -> bool:
     """Whether the line names no id, so that it gets one of our making."""
-    return isinstance(record.value, dict) and not record.name and id_field_of(record.value, options) is None
+    return isinstance(record.value, dict) and not record.name and id_field_of(record, options) is None
 
 
-def id_field_of(value: Mapping[str, Any], options: IntakeOptions) -> str | None:
-    """The field of a flat record that holds its id, None for none; RequestError when the one asked for is missing."""
+def id_field_of(record: Record, options: IntakeOptions) -> str | None:
+    """The field of a flat record that holds its id, None for none, as of a text file, which is named by its own name;
+    RequestError when the one asked for is missing."""
+    value = record.value
+    if record.name:
+        return None
     if options.id_field is not None:
         if options.id_field not in value:
             raise RequestError(f"no field {found(options.id_field)} for the id: found {fields.names(value)}")

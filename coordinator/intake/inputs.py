@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from coordinator.intake.folders import TEXT_SUFFIXES, read_folder, read_text, text_files
+from coordinator.intake.folders import PACKED_SUFFIX, TEXT_SUFFIXES, read_folder, read_text, text_files, unpack
 from coordinator.intake.formats import TABLE_SUFFIXES, Record, legible
 from coordinator.intake.jsonl import read_jsonl
 from coordinator.intake.tables import read_csv, read_parquet
@@ -89,7 +89,10 @@ def _records(name: str, text_field: str | None) -> Iterator[Record]:
     else:
         with path.open("rb") as stream:
             lines = read_jsonl(stream, legible(name))
-            yield from lines if suffix in JSONL_SUFFIXES else _some_objects(lines, f"{name} {_UNKNOWN}")
+            lines = unpack(lines) if suffix == PACKED_SUFFIX else lines
+            yield from (
+                lines if suffix in (*JSONL_SUFFIXES, PACKED_SUFFIX) else _some_objects(lines, f"{name} {_UNKNOWN}")
+            )
 
 
 def _some_objects(lines: Iterator[Record], otherwise: str) -> Iterator[Record]:

@@ -231,7 +231,7 @@ def _parse_flat(record: Record, custom_id: str, options: IntakeOptions, notices:
         made_id=makes_id(record, options),
         content=content,
         settings=fields.settings(value) if is_body else NOTHING_SET,
-        extra=_extra(record, {field, id_field_of(value, options)} | (_KNOWN if is_body else set())),
+        extra=_extra(record, {field, id_field_of(record, options)} | (_KNOWN if is_body else set())),
     )
 
 
@@ -247,7 +247,7 @@ def _rest(record: Record, custom_id: str | None, options: IntakeOptions) -> str:
     used: set[str | None] = set()
     try:
         if custom_id is not None:
-            used.add(id_field_of(record.value, options))
+            used.add(id_field_of(record, options))
         field = _content_field(record, options)
         used |= {field} | (_KNOWN if _is_body(record, field, options) else set())
     except RequestError:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.intake.folders import PACKED_SUFFIX, pack
 from coordinator.intake.inputs import check_inputs, records, signature
 from fleet.errors import UsageError
 
@@ -26,6 +27,21 @@ def test_files_of_a_folder_come_in_the_order_of_their_paths(tmp_path: Path) -> N
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     assert [record.name for record in records([str(tmp_path)])] == ["a/b/c.md", "a/z.txt", "a.txt", "b.txt"]
+
+
+def test_a_packed_folder_is_read_as_the_folder_was(tmp_path: Path) -> None:
+    folder, packed = tmp_path / "d", tmp_path / f"d{PACKED_SUFFIX}"
+    folder.mkdir()
+    (folder / "a.txt").write_text("A")
+    (folder / "b.txt").write_bytes(b"caf\xe9")
+    packed.write_bytes(b"".join(pack(folder)))
+
+    def told(name: Path) -> list[object]:
+        return [(record.name, record.value, record.text_field, record.error) for record in records([str(name)])]
+
+    assert told(packed) == told(folder)
+    packed.write_text('{"id": "c", "text": 5}\n')
+    assert told(packed) == [("", {"id": "c", "text": 5}, None, None)]
 
 
 def test_an_input_twice_is_read_twice_but_standard_input_cannot_be(tmp_path: Path) -> None:

@@ -56,6 +56,19 @@ def test_a_field_that_would_change_the_answer_is_an_error_that_names_it(body: di
     assert chat_error(**body).partition(" is not done here: leave it out")[0].startswith(f"{next(iter(body))}: ")
 
 
+def test_what_to_set_such_a_field_to_is_said_word_for_word() -> None:
+    # It was "set it to an object".
+    told = chat_error(response_format={"type": "json_object"})
+    assert told == 'response_format: an object is not done here: leave it out or set it to {"type": "text"}'
+
+
+def test_a_text_file_keeps_its_name_whatever_field_holds_an_id_elsewhere() -> None:
+    record = Record(source=SOURCE, value={"text": "A"}, text_field="text", name="a.txt")
+    options = IntakeOptions(task=Task.SUMMARIZE, model="m", id_field="nr", text_field="body")
+    request = parse(record, 1, options, Counter())
+    assert (request.custom_id, request.error, request.extra, request.made_id) == ("a.txt", None, "", False)
+
+
 def test_the_same_fields_asking_for_nothing_are_fine() -> None:
     neutral = {"n": 1, "stream": False, "tools": [], "response_format": {"type": "text"}, "logit_bias": None}
     more = {"presence_penalty": 0.0, "user": "u", "metadata": {"a": 1}, "store": True, "logprobs": False}

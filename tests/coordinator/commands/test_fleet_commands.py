@@ -146,9 +146,21 @@ def test_a_folder_keeps_its_names_and_a_text_that_is_none_fails_alone(
     assert run(home, "submit", "summarize", papers, "-m", model, "--wait", "-o", out) == 3
     lines = read_lines(out)
     assert [line["id"] for line in lines] == ["a.txt", "b.txt", "deep/c.md"]
-    assert lines[1]["unreadable"].startswith("not UTF-8: found byte 0xE9")
+    assert lines[1]["error"].startswith("not UTF-8: found byte 0xE9")
     assert [line["id"] for line in read_lines(Path(f"{out}.errors.jsonl"))] == ["b.txt"]
-    assert "1 x text: found null, expected a text (first: b.txt" in capsys.readouterr().out
+    assert "1 x not UTF-8: found byte 0xE9" in capsys.readouterr().out
+
+
+def test_flags_that_name_fields_are_not_for_the_texts_of_a_folder(home: Path, model: Path, tmp_path: Path) -> None:
+    # Every text failed: its line had no field `body`, or no field `nr`.
+    papers, out = tmp_path / "papers", tmp_path / "out.jsonl"
+    papers.mkdir()
+    (papers / "a.txt").write_text("first")
+    (tmp_path / "t.csv").write_text("nr,body,text\n7,zwei,other\n")
+    names = ("--text-field", "body", "--id-field", "nr")
+    inputs = (papers, tmp_path / "t.csv")
+    assert run(home, "submit", "summarize", *inputs, "-m", model, *names, "--wait", "-o", out) == 0
+    assert [line["id"] for line in read_lines(out)] == ["a.txt", "7"]
 
 
 def test_several_inputs_and_standard_input_are_read_one_after_another(
