@@ -170,7 +170,9 @@ class LocalRun:
             controller.dispatch.control(self._member.id, Stop())
             while worker.alive() and self._interrupts.count < 2:
                 if tick.due():
-                    on_tick(stopping(controller.view(self._run, state=STOPPING)))
+                    hear(controller, self._member)
+                    view = controller.view(self._run, state=STOPPING)
+                    on_tick(stopping(view, len(self._member.running)))
                 if not controller.absorb():
                     time.sleep(IDLE_S)
             if self._interrupts.count < 2:
@@ -193,16 +195,24 @@ class LocalRun:
         )
 
 
-def stopping(view: RunView) -> RunView:
-    """The view of a run that only finishes its batch: what the whole job would still take is not told."""
-    return replace(view, left_s=0.0)
+def hear(controller: Controller, member: Member) -> None:
+    """Takes a worker's last beat, and nothing else of what a `Watch` does: nobody is replaced any more."""
+    lease = controller.dispatch.sights([member.id])[member.id].lease
+    if lease is not None:
+        member.heard(lease.beat, controller.clock())
+
+
+def stopping(view: RunView, batch: int) -> RunView:
+    """The view of a run that only finishes the `batch` rows it decodes: what the whole job would still take is not
+    told."""
+    return replace(view, left_s=0.0, batch=batch)
 
 
 def how_to_go_on(job: int, counts: Counts) -> str:
     """What a person is told after Ctrl-C."""
     told = f"interrupted with {counts.done} of {counts.requests} requests done"
     if not counts.done:
-        return f"{told}; the same command goes on"
+        return f"{told}; the same command begins again"
     recorded = "all of them recorded; the same command goes on from there"
     return f"{told}, {recorded}, `fleet results {job}` writes what is there"
 

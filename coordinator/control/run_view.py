@@ -29,6 +29,8 @@ class RunView:
     state: str
     #: its rows are texts to embed, which make no new tokens
     embeds: bool = False
+    #: rows that are still finished where nothing else is; 0 else
+    batch: int = 0
 
 
 def run_view(roster: Roster, run: JobRun, *, state: str) -> RunView:

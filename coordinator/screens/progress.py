@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from coordinator.screens.wording import counted
+
 if TYPE_CHECKING:
     from coordinator.control.run_view import RunView
 
@@ -133,6 +135,8 @@ def figures(view: RunView) -> list[str]:
         parts.append(f"reading {view.prompt_tps:,.0f} tok/s")
     if counts.open and tps > 0 and view.left_s >= LEAST_LEFT_S:
         parts.append(f"about {duration(view.left_s)} left")
+    if view.batch:
+        parts.append(f"{counted(view.batch, 'row')} of the batch left")
     return parts
 
 

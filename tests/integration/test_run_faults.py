@@ -171,6 +171,7 @@ def test_ctrl_c_once_finishes_the_batch_and_says_how_to_go_on(tmp_path: Path, mo
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Ctrl-C again ends at once" in err
+    assert "rows of the batch left" in err
     assert "the same command goes on from there" in err
     assert "fleet results 1" in err
     assert 8 <= fleet.counts().done < ROWS
