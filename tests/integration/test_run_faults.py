@@ -271,7 +271,7 @@ def test_an_engine_that_crashes_on_everything_ends_the_run_with_a_sentence(
 ) -> None:
     poison = ",".join(keys_of(backlog, model, 20).values())
     fleet = Fleet(tmp_path, fake=True, env={"FAKE_CRASH_KEYS": poison})
-    ended = fleet.run(*command(backlog, model, fleet, "--batch", "2")).expect(1)
+    ended = fleet.run(*command(backlog, model, fleet, "--batch", "2"), timeout_s=250).expect(1)
     assert "the model or MLX on this machine is broken" in ended.err
     assert fleet.pids() == []
 

@@ -74,16 +74,23 @@ def test_a_backlog_is_submitted_waited_for_and_written(
     assert "job 1: 3 of 3 done, 0 failed" in capsys.readouterr().out
 
 
+def fail_once_there(fleet: ApiFleet, why: str) -> None:
+    """Fails job 1 when it has come."""
+    jobs: list[object] = []
+    wait_until(lambda: fleet.ask(lambda service: jobs.extend(service.ledger.jobs())) or jobs, story="a job")
+    fleet.ask(lambda service: service.fail(1, why))
+
+
 def test_a_job_that_failed_before_its_first_request_leaves_out_as_it_was(
     fleet: ApiFleet, home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet.service.working.clear()
     backlog, out = write_prompts(tmp_path / "in.jsonl", ["one"]), tmp_path / "out.jsonl"
     out.write_text("of an earlier run")
-    timer = threading.Timer(0.3, lambda: fleet.ask(lambda service: service.fail(1, "no worker can load it")))
-    timer.start()
+    failing = threading.Thread(target=fail_once_there, args=(fleet, "no worker can load it"))
+    failing.start()
     assert run(home, "submit", "generate", backlog, "-m", model, "--wait", "-o", out) == 1
-    timer.join()
+    failing.join()
     captured = capsys.readouterr()
     assert out.read_text() == "of an earlier run"
     assert captured.out == ""
