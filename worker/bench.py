@@ -39,6 +39,12 @@ _WARM_PROMPT, _WARM_NEW = 16, 3
 #: New tokens at most of the first of them, which is else like the runs that are timed: clocks rise, memory is touched.
 _FIRST_NEW = 64
 
+#: Said first, as what follows the tables can take longer than they do.
+BEGIN = (
+    "loading the model; after the tables the knees for `fleet run` are measured where they are not known, which can "
+    "take minutes: Ctrl-C then keeps the tables and what was measured"
+)
+
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -162,11 +168,16 @@ def measure_knees(
         return
     caps = make_caps(loaded, store.load(), limits, given=0, guess=lambda: 1)
     sweep = Sweep(ToldGauge(loaded.model, tell, vocabulary=loaded.vocabulary), caps, store)
+
+    def keep() -> bool:
+        sweep.save()  # before each sample: a Ctrl-C costs one
+        return True
+
     buckets = sorted({bucket_of(length) for length in lengths})
     for bucket in buckets:
         if sweep.can(bucket, memory.whole_tokens(limits)):
             tell({"say": f"measuring the knee of rows up to {bucket:,} tokens"})
-            sweep.run(bucket, memory.whole_tokens(limits), lambda: True)
+            sweep.run(bucket, memory.whole_tokens(limits), keep)
             sweep.save()
     tell({"knees": [found for bucket in buckets if (found := _known(caps, bucket))]})
 
@@ -188,7 +199,7 @@ def _known(caps: Caps, bucket: int) -> dict[str, Any] | None:
 def bench(args: argparse.Namespace, tell: Tell) -> None:
     """Loads the model, fills the tables asked for, measures their buckets' knees."""
     state = StateDir(args.state)
-    tell({"say": "loading the model"})
+    tell({"say": BEGIN})
     loaded = load(args.model, "", state.root / "hashes.json")
     for output_tokens in filter(None, (args.max_tokens, args.long)):
         if args.prompt_tokens + output_tokens > loaded.context_tokens:

@@ -4,7 +4,8 @@
   fleet cancel 3 --local      a job of this Mac's own record, not of its fleet
 
 A `fleet run` that works on it notices within seconds, lets the rows in its batch finish and ends; a fleet calls the
-job's rows off. `fleet results` gives what is there, and the command that began the job takes it up again.
+job's rows off. `fleet results` gives what is there. The same `fleet run` takes its job up again; the same
+`fleet submit` makes a new job. Neither computes again what is recorded.
 """
 
 from __future__ import annotations

@@ -70,5 +70,6 @@ def text(cleaned: Cleaned, kept: int) -> str:
     if cleaned.needed_by:
         said.append(f"answers kept: job {cleaned.needed_by[0]} was interrupted while it read its input again")
     if kept:
-        said.append(f"{counted(kept, 'interrupted job')} kept: name it to forget it too")
+        them = "it" if kept == 1 else "them"
+        said.append(f"{counted(kept, 'interrupted job')} kept: name {them} to forget {them} too")
     return "; ".join(said)

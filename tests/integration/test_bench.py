@@ -104,6 +104,23 @@ def test_ctrl_c_ends_the_child_too(fleet: Fleet, model: Path) -> None:
     wait_until(lambda: not alive([child]), story="the child's end")
 
 
+def test_ctrl_c_in_the_middle_of_a_knee_keeps_what_was_measured_of_it(fleet: Fleet, model: Path) -> None:
+    # Nobody had said that a knee would be measured, and all of it was lost.
+    process = fleet.start("bench", model, *FAST, "--batch-sizes", "1")
+    wait_until(lambda: fleet.state.knees.exists(), story="a first sample that is kept")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "after the tables the knees" in err.splitlines()[0]
+    assert "<- knee" in out
+    ((entry,),) = [json.loads(fleet.state.knees.read_text())["entries"].values()]
+    (curve,) = entry["curves"]
+    assert curve["samples"]
+    assert not curve["prefill_ended"], "it was not interrupted in the middle"
+    again = fleet.run("bench", model, *FAST, "--batch-sizes", "1").expect(0).err
+    assert "knee, batch 1: " not in again
+
+
 def test_a_killed_command_leaves_no_child(fleet: Fleet, model: Path) -> None:
     process = fleet.start("bench", model, "--max-tokens", "400", "--runs", "50")
     (child,) = wait_until(lambda: children(process.pid), story="the child's start")

@@ -11,8 +11,11 @@ total. Long answers have a knee of their own, often a smaller one: --long shows 
 
 TOTAL is new tokens per second of all rows together, PER ROW that of one, PROMPT the tokens per second at which
 prompts are read. Each figure is a median over the runs; SPREAD tells how far the runs lie apart. Prompts are random
-and no two are equal. What is found about knees is kept for `fleet run`, which measures by itself when a backlog is
-worth it; --remeasure throws away what is known first.
+and no two are equal.
+
+After the tables the knees that `fleet run` goes by are measured, where they are not known, which can take as long
+again; --remeasure throws away what is known first. Ctrl-C there keeps the tables and every figure measured so far,
+and the next measurement goes on from them. `fleet run` also measures by itself when a backlog is worth it.
 
 Let nothing else run beside it; on a laptop, plug it in.
 """
@@ -122,7 +125,7 @@ def _told(args: argparse.Namespace, state: StateDir) -> Iterator[dict[str, Any]]
         status = child.wait()
     except KeyboardInterrupt:
         raise InterruptedRunError(
-            "interrupted; tables that were printed are whole, the same command begins anew"
+            "interrupted; tables that were printed are whole, and what was measured of knees is kept"
         ) from None
     finally:
         _end(child)

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.commands.clean import text
 from coordinator.control.running import Running
 from coordinator.ledger.ledger import Ledger
+from coordinator.records import Cleaned
 from coordinator.screens.wording import age
 from fleet.cli import main
 from fleet.config import StateDir
@@ -236,6 +238,11 @@ def test_an_interrupted_job_is_kept_unless_it_is_named(state: StateDir, capsys: 
     assert capsys.readouterr().out == f"nothing to forget; {kept}\n"
     assert fleet(state, "clean", "2") == 0
     assert capsys.readouterr().out == "1 job, 2 requests and 2 rows forgotten\n"
+
+
+def test_several_that_are_kept_are_told_of_as_several() -> None:
+    # "2 interrupted jobs kept: name it to forget it too"
+    assert text(Cleaned(), 2) == "nothing to forget; 2 interrupted jobs kept: name them to forget them too"
 
 
 def test_answers_that_an_interrupted_job_may_need_are_kept_and_that_is_said(
