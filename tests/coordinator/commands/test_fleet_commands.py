@@ -114,14 +114,27 @@ def test_an_input_with_nothing_in_it_is_named(
 
 
 def test_submitting_prints_the_id_alone_and_the_job_can_be_followed(
-    fleet: ApiFleet, home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fleet: ApiFleet,
+    home: Path,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fleet.service.working.clear()
     backlog = write_prompts(tmp_path / "in.jsonl", ["one"])
     assert run(home, "submit", "generate", backlog, "-m", model, "--priority", "5") == 0
     assert capsys.readouterr().out == "1\n"
     assert fleet.service.orders[1].priority == 5
-    threading.Timer(0.3, fleet.service.working.set).start()
+    get = FleetClient.get
+
+    def work_once_seen(client: FleetClient, path: str) -> object:
+        found = get(client, path)
+        if path == "/fleet/jobs/1":
+            fleet.service.working.set()
+        return found
+
+    monkeypatch.setattr(FleetClient, "get", work_once_seen)
     assert run(home, "watch", "1", "--json") == 0
     seen = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert seen[0]["state"] == "queued"
