@@ -11,6 +11,7 @@ from coordinator.control.roster import Roster
 from coordinator.control.run_view import run_view
 from coordinator.records import Counts
 from coordinator.screens.snapshot import JobLine, MacLine, MacState
+from fleet.job import Task
 from fleet.messages import WorkerState
 
 _STATES = {
@@ -42,7 +43,7 @@ def mac_lines(roster: Roster, models: Mapping[str, str], kicked: Mapping[str, st
 
 def mac_line(member: Member, roster: Roster, models: Mapping[str, str], *, share: float) -> MacLine:
     """One member."""
-    engine = member.engine
+    engine, embeds = member.engine, _embeds(member, roster)
     return MacLine(
         id=member.id,
         name=member.name,
@@ -54,8 +55,8 @@ def mac_line(member: Member, roster: Roster, models: Mapping[str, str], *, share
         cap=min(engine.cap, member.cap or engine.cap) if engine else 0,
         running=len(member.running),
         assigned=sum(len(flight.rows) for flight in roster.assignments.of(member.id)),
-        output_tps=member.throughput.told_tps if _speed(member) else 0.0,
-        measured_tps=_measured(member),
+        output_tps=_now(member, embeds=embeds) if _speed(member) else 0.0,
+        measured_tps=_measured(member, embeds=embeds),
         share=share,
         rows_done=member.rows_done,
         model=models.get(engine.model_hash, "") if engine else "",
@@ -76,12 +77,25 @@ def _note(member: Member) -> str:
     return said or next(iter(member.refused.values()), "its engine crashes again and again" if member.worn else "")
 
 
-def _measured(member: Member) -> float:
+def _embeds(member: Member, roster: Roster) -> bool:
+    """Whether its model makes vectors, as the jobs of that model tell; without one, as its counters do."""
+    held = member.engine.model_hash if member.engine else ""
+    specs = [run.job.spec for run in roster.runs.values()]
+    tasks = [spec.task for spec in specs if spec.model_hash == held]
+    return Task.EMBED in tasks if tasks else member.throughput.only_read
+
+
+def _now(member: Member, *, embeds: bool) -> float:
+    """New tokens, or where it embeds tokens read, per second over the last minute."""
+    return member.throughput.prompt_tps if embeds else member.throughput.output_tps
+
+
+def _measured(member: Member, *, embeds: bool) -> float:
     """What its knee promises; where the engine only tells how far it is from that, what follows from it."""
     if member.beat is None or member.engine is None:
         return 0.0
     pace = member.beat.pace
-    return member.engine.decode_tps or (member.throughput.usual_tps / pace if pace > 0 else 0.0)
+    return member.engine.decode_tps or (member.throughput.shown_tps(embeds=embeds) / pace if pace > 0 else 0.0)
 
 
 def _speed(member: Member) -> float:
@@ -94,6 +108,8 @@ def job_line(job: Submitted, counts: Counts, roster: Roster) -> JobLine:
     """One job of the fleet."""
     record, run = job.record, job.run
     hands = [m for m in roster.members.values() if any(f.job == record.id for f in roster.assignments.of(m.id))]
+    own = [member for member in hands if member.engine and member.engine.model_hash == record.spec.model_hash]
+    embeds = record.spec.task is Task.EMBED
     return JobLine(
         id=record.id,
         task=record.spec.task.value,
@@ -108,8 +124,8 @@ def job_line(job: Submitted, counts: Counts, roster: Roster) -> JobLine:
         retried=run.retried if run else job.retried,
         input_tokens=counts.input_tokens,
         output_tokens=counts.output_tokens,
-        output_tps=sum(member.throughput.told_tps for member in hands),
-        planned_tps=sum(member.throughput.usual_tps for member in hands),
+        output_tps=sum(_now(member, embeds=embeds) for member in own),
+        planned_tps=sum(member.throughput.shown_tps(embeds=embeds) for member in own),
         padding_share=_padding(hands),
         eta_s=_eta(job, roster, hands),
         created=record.created,

@@ -61,15 +61,23 @@ class Throughput:
     @property
     def told_tps(self) -> float:
         """What a person is told as tok/s: new tokens, or those read where no engine has made any, as when it embeds."""
-        return self.prompt_tps if self._only_read else self.output_tps
+        return self.prompt_tps if self.only_read else self.output_tps
 
     @property
     def usual_tps(self) -> float:
         """What `told_tps` would be with nothing in the way."""
-        return self.prefill_tps if self._only_read else self.decode_tps
+        return self.prefill_tps if self.only_read else self.decode_tps
+
+    def shown_tps(self, *, embeds: bool) -> float:
+        """New tokens per second of decoding, or, where it embeds, tokens read: of the present engine alone, as those
+        before it may have had another model. 0 until it has shown something."""
+        engine = self._engine
+        tokens, busy_s = (engine.prompt_tokens, engine.prefill_s) if embeds else (engine.output_tokens, engine.decode_s)
+        return tokens / busy_s if tokens and busy_s else 0.0
 
     @property
-    def _only_read(self) -> bool:
+    def only_read(self) -> bool:
+        """Whether no engine has made a token yet, and some have read."""
         return self.total.prompt_tokens > 0 and not self.total.steps
 
     def _rate(self, counter: Callable[[Figures], int]) -> float:

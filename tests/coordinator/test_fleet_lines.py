@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from coordinator.control.job_run import JobRun
 from coordinator.control.member import Member, Presence
 from coordinator.control.roster import Roster
 from coordinator.ledger.ledger import Ledger
+from coordinator.scheduling.assignments import Flight
 from coordinator.screens.snapshot import MacState
 from fleet.config import StateDir
 from fleet.messages import Figures, Host, Ready, WorkerState
@@ -101,3 +103,26 @@ def test_a_job_line_follows_the_job(ledger: Ledger, roster: Roster) -> None:
     assert line.eta_s is None, "nobody works on it"
     job.stage, job.run, job.error = Stage.FAILED, None, "no such model"
     assert job_line(job, ledger.counts(record.id), roster).error == "no such model"
+
+
+def test_what_a_mac_did_with_another_model_promises_nothing_of_this_one(ledger: Ledger, roster: Roster) -> None:
+    # One that had embedded at 583 tok/s was told to be at 1/583 with the model that it answers with now.
+    record, _ = ledger.begin_job(spec())
+    job = Submitted(record=record, stage=Stage.RUNNING, run=JobRun(record, ledger, lambda *_, **__: (), feed=None))
+    assert job.run is not None
+    roster.runs[record.id] = job.run
+    roster.members["id-a"] = made = Member(id="id-a")
+    made.presence = Presence.ALIVE
+    roster.assignments.send(Flight(id="id-a-1", worker="id-a", job=record.id))
+    now = replace(READY, model_hash=record.spec.model_hash)
+
+    def hear(second: int, engine: Ready, **figures: float) -> tuple[float, float]:
+        """What is promised of the Mac and of the job, new tokens per second."""
+        told = Figures(**figures)  # type: ignore[arg-type]
+        made.heard(beat(made.id, engine=engine, figures=told, pace=1.0), float(second))
+        (mac,), line = mac_lines(roster, {}, {}), job_line(job, ledger.counts(record.id), roster)
+        return mac.measured_tps, line.planned_tps
+
+    assert hear(0, READY, prompt_tokens=5830, prefill_s=10.0)[1] == 0.0, "it has not this job's model yet"
+    assert hear(3, now, prompt_tokens=10, prefill_s=1.0) == (0.0, 0.0)
+    assert hear(6, now, prompt_tokens=10, prefill_s=1.0, output_tokens=60, decode_s=2.0, steps=20) == (30.0, 30.0)
