@@ -100,21 +100,18 @@ class Controller:
         run = self.runs.pop(job)
         run.error = error
         run.close()
-        self.faults.forget(job)
-        self._succession.drop(job)
+        rows = [*self.faults.forget(job), *self._succession.drop(job)]
         for member in self.members.values():
             held = [flight for flight in self.assignments.of(member.id) if flight.job == job]
             dropped = [row for flight in held for row in flight.rows]
-            for flight in held:
-                self.assignments.release_shard(flight.id)
+            rows += [row.id for flight in held for row in self.assignments.release_shard(flight.id)]
             self._call_off(member, [flight.id for flight in held], dropped)
-        for other in self.runs.values():
-            other.reclaim(lambda row: self.faults.taken(row) or row in self._succession)
+        self.roster.regain(rows)
 
     def call_off_unneeded(self, member: Member) -> None:
         """Rows that an earlier coordinator sent here, for a job that was given up since, are cancelled."""
         if unneeded := self.ledger.unneeded(self._succession.unclaimed(member)):
-            self._succession.forget(unneeded)
+            self._succession.forget(member, unneeded)
             self._call_off(member, (), unneeded)
 
     def _call_off(self, member: Member, shards: Sequence[str], rows: Sequence[int]) -> None:
@@ -212,13 +209,14 @@ class Controller:
     # -- back --------------------------------------------------------------------------------------
 
     def give_back(self, rows: Iterable[OpenRow]) -> None:
-        """Rows without a result go back to the pool of their job, ahead of the rest; suspects wait for a new trial.
-        Those of a job that was given up are with the jobs that had left them to it."""
+        """Rows without a result go back to the pool of their job, ahead of the rest, and of the jobs that had left them
+        to it; suspects wait for a new trial."""
         pools: dict[int, list[OpenRow]] = {}
         for row in self.faults.keep_suspects([row for row in rows if row.job in self.runs]):
             pools.setdefault(row.job, []).append(row)
         for job, some in pools.items():
             self.runs[job].put_back(some)
+            self.roster.regain([row.id for row in some])
 
     def lose(self, member: Member) -> None:
         """A worker is gone: its finished rows are recorded, all others go back, its keys are deleted."""
@@ -251,7 +249,7 @@ class Controller:
         idle = [flight.id for flight in flights if not running & flight.rows.keys()]
         unclaimed = [row for row in self._succession.unclaimed(member) if row not in running]
         rows = self.assignments.release(waiting, member.id)
-        self._succession.forget(unclaimed)
+        self._succession.forget(member, unclaimed)
         self._call_off(member, idle, [*waiting, *unclaimed])
         self.give_back(rows)
 

@@ -138,11 +138,15 @@ class Faults:
         would become suspect too."""
         return self._suspects.cases_of(member.id) >= HALVE_AT
 
-    def forget(self, job: int) -> None:
-        """The job is given up: its suspects that wait for a trial are none any more."""
-        for row in [row for row in self._parked.values() if row.job == job]:
-            del self._parked[row.id]
-            self._suspects.cleared(row.id)
+    def forget(self, job: int) -> list[int]:
+        """The job is given up: its suspects, on trial or waiting for one, are none any more. Those that wait."""
+        waiting = [row.id for row in self._parked.values() if row.job == job]
+        trials = [flight for flight in self._assignments.flights.values() if flight.job == job and flight.exclusive]
+        for row in waiting:
+            del self._parked[row]
+        for row in (*waiting, *(row for flight in trials for row in flight.rows)):
+            self._suspects.cleared(row)
+        return waiting
 
     def _quarantine(self, row: OpenRow, reason: str) -> None:
         self._quarantined[row.job] += 1

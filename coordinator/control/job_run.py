@@ -70,7 +70,7 @@ class JobRun:
         earlier coordinator's workers must tell."""
         self.job = job
         self.backlog = Backlog()
-        #: open rows that another job has, by id: its shards have them, or its pool once they came back
+        #: open rows that another job has in flight or on trial, by id
         self.left: dict[int, OpenRow] = {}
         self.lengths = Lengths()
         # what embeds reads a text as a whole: there is no state behind its first tokens
@@ -149,12 +149,11 @@ class JobRun:
         """Rows that another job has: its result is this job's, too."""
         self.left.update((row.id, row) for row in rows)
 
-    def reclaim(self, taken: Callable[[int], bool]) -> None:
-        """A job is given up: what was left to it, and nobody has `taken`, is in the pool again."""
-        free = [row for row in self.left.values() if not taken(row.id)]
-        for row in free:
-            del self.left[row.id]
-        self.backlog.add(self._claim(self.job.id, free)[0])
+    def regain(self, rows: Iterable[int]) -> None:
+        """Rows that nobody has any more: those that were left to another job are in this pool as well."""
+        free, left = self._claim(self.job.id, [self.left.pop(row) for row in rows if row in self.left])
+        self.backlog.put_back(free)
+        self.leave(left)
 
     def put_back(self, rows: Sequence[OpenRow]) -> None:
         """Rows without a result: they go out ahead of the rest."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from coordinator.control.job_run import JobRun
 from coordinator.control.member import Member
 from coordinator.scheduling.assignments import Assignments
@@ -18,6 +20,12 @@ class Roster:
         #: by id; a job that ended or is given up is here no more
         self.runs: dict[int, JobRun] = {}
         self.assignments = Assignments()
+
+    def regain(self, rows: Collection[int]) -> None:
+        """Rows came back, to the pool of the job that had them, or nowhere: the jobs that had left them to it have
+        them in their pools, too. The first that sends one has it, which the others see."""
+        for run in self.runs.values():
+            run.regain(rows)
 
     def takers(self) -> list[Member]:
         """The members that shards may be sent to; those whose engines crash again and again only when there are no

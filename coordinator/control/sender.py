@@ -113,8 +113,8 @@ class Sender:
                 moves.stolen(source, target, len(rows))
                 return list(self._load(run, members[target], rows))
             case Recall(rows=ids, source=source, target=target):
+                self._dispatch.control(source, Cancel(rows=ids))  # first: a broker that refuses it loses no row
                 rows = assignments.release(ids, source)
-                self._dispatch.control(source, Cancel(rows=ids))
                 moves.stolen(source, target, len(rows))
                 return list(self._load(run, members[target], rows))
             case Copy(row=row, source=source, target=target):
@@ -137,8 +137,10 @@ class Sender:
         rows = tuple(row for flight in plain for row in flight.rows if row not in running)
         if rows:
             self._dispatch.control(member.id, Cancel(rows=rows))
-        for row in assignments.release(rows, member.id):
+        released = assignments.release(rows, member.id)
+        for row in released:
             self._roster.runs[row.job].backlog.add([row])
+        self._roster.regain([row.id for row in released])
 
     def _trials(self) -> list[Addressed]:
         """Suspects: each trial for a worker that they crashed least, and of those the one that has fewest trials,

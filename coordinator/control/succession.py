@@ -34,10 +34,6 @@ class Succession:
         """Rows of which some worker must still tell."""
         return len(self._legacy)
 
-    def __contains__(self, row: int) -> bool:
-        """Whether the row is kept for some job."""
-        return row in self._legacy
-
     def claim(self, job: int, rows: Iterable[OpenRow]) -> tuple[list[OpenRow], list[OpenRow]]:
         """Rows for a job's pool, and rows that are another job's: what a worker may have is kept until it tells."""
         return self._legacy.claim(job, rows)
@@ -55,6 +51,7 @@ class Succession:
                 self._adopt(member, held)
                 for job, rows in groupby(sorted(free, key=_job), key=_job):
                     self._roster.runs[job].backlog.add(rows)
+                self._roster.regain([row.id for row in free])
         return lost
 
     def told(self, member: Member, messages: Iterable[Message]) -> None:
@@ -65,17 +62,17 @@ class Succession:
             elif isinstance(message, Crashed | Returned):
                 self._adopt(member, self._legacy.told(member.id, message.rows))
 
-    def drop(self, job: int) -> None:
+    def drop(self, job: int) -> list[int]:
         """A job is given up: its rows are nobody's, until another job claims them."""
-        self._legacy.drop(job)
+        return self._legacy.drop(job)
 
     def unclaimed(self, member: Member) -> list[int]:
         """Rows that a member has, as far as it was heard, and no job at work has claimed."""
         return self._legacy.unclaimed(member.id, member.beat.shards) if member.beat is not None else []
 
-    def forget(self, rows: Iterable[int]) -> None:
-        """Rows that were called off."""
-        self._legacy.forget(rows)
+    def forget(self, member: Member, rows: Iterable[int]) -> None:
+        """Rows that were called off there."""
+        self._legacy.forget(member.id, rows)
 
     def _adopt(self, member: Member, held: Held) -> None:
         """A shard is one job's; rows of it that were kept for others are left to that one."""

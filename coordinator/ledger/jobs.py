@@ -137,7 +137,8 @@ def forget_requests(store: Store, job: int) -> int:
 
 def reading_again(store: Store) -> bool:
     """Whether a running job's input is to be read again: what it needs is not known before."""
-    return any(state == JobState.RUNNING.value for _, state in store.rows(_READING_AGAIN))
+    cancelled = {job for (job,) in store.rows("SELECT job FROM cancellation")}
+    return any(state == JobState.RUNNING.value and job not in cancelled for job, state in store.rows(_READING_AGAIN))
 
 
 def forget_jobs(store: Store, jobs: Sequence[int]) -> Cleaned:

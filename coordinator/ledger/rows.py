@@ -28,7 +28,8 @@ ORDER BY p.request, p.level, p.ordinal LIMIT ?
 _UNNEEDED = """
 SELECT value FROM json_each(?) WHERE NOT EXISTS (
   SELECT 1 FROM part p CROSS JOIN request q ON q.id = p.request AND q.state = 0
-  CROSS JOIN job j ON j.id = p.request >> 32 AND j.state = ? WHERE p.row = value
+  CROSS JOIN job j ON j.id = p.request >> 32 AND j.state = ? AND j.id NOT IN (SELECT job FROM cancellation)
+  WHERE p.row = value
 )
 """
 _STORED_ROWS = """

@@ -31,10 +31,6 @@ class Legacy:
         """Rows of which some worker must still tell."""
         return len(self._waiting) + len(self._sent)
 
-    def __contains__(self, row: int) -> bool:
-        """Whether the row waits, for some job."""
-        return row in self._waiting
-
     def claim(self, job: int, rows: Iterable[OpenRow]) -> tuple[list[OpenRow], list[OpenRow]]:
         """Rows that a job wants: those that were sent wait here from now on. The others: such as may go to anybody,
         and such as wait for another job."""
@@ -76,28 +72,26 @@ class Legacy:
             else:
                 continue
             del self._waiting[row.id]
-        for id, places in [(id, places) for id, places in self._sent.items() if worker in places]:
-            if places[worker] not in shards:
-                del places[worker]
-                if not places:
-                    del self._sent[id]
+        self.forget(worker, [id for id, places in self._sent.items() if places.get(worker) not in shards])
         return held, free
 
-    def drop(self, job: int) -> None:
-        """A job is given up: nobody has claimed its rows, until another job does."""
-        for id, (row, places) in list(self._waiting.items()):
-            if row.job == job:
-                self._sent[id] = places
-                del self._waiting[id]
+    def drop(self, job: int) -> list[int]:
+        """A job is given up: its rows that wait, which nobody has claimed until another job does."""
+        dropped = [row.id for row, _ in self._waiting.values() if row.job == job]
+        self._sent.update((id, self._waiting.pop(id)[1]) for id in dropped)
+        return dropped
 
     def unclaimed(self, worker: str, shards: Container[str]) -> list[int]:
         """Rows that no job has claimed, in these shards that a worker has."""
         return [id for id, places in self._sent.items() if places.get(worker) in shards]
 
-    def forget(self, rows: Iterable[int]) -> None:
-        """No worker has these any more."""
+    def forget(self, worker: str, rows: Iterable[int]) -> None:
+        """A worker has none of these, which no job has claimed."""
         for id in rows:
-            self._sent.pop(id, None)
+            places = self._sent[id]
+            places.pop(worker, None)
+            if not places:
+                del self._sent[id]
 
     def _of(self, worker: str) -> Iterator[tuple[OpenRow, dict[str, str]]]:
         return (found for found in self._waiting.values() if worker in found[1])

@@ -9,7 +9,6 @@ import pytest
 
 from coordinator.ledger.ledger import Ledger
 from fleet.config import StateDir
-from fleet.job import JobState
 from tests.ledgers import done, failed, request, spec
 
 
@@ -39,21 +38,23 @@ def test_who_was_sent_an_open_row_in_which_shard_is_known_to_the_next_coordinato
     assert sorted(ledger.sent_rows()) == [(1, "v", "v-1"), (1, "w", "w-2")]
 
 
-def test_a_row_is_needed_by_a_running_job_that_has_an_open_request_of_it(ledger: Ledger, job: int) -> None:
+def test_a_row_is_needed_by_a_running_job_that_has_an_open_request_of_it(
+    ledger: Ledger, job: int, tmp_path: Path
+) -> None:
     ledger.add_requests(job, [request("a", 1), request("b", 2), request("c", 3)])
     other = ledger.begin_job(spec("/other.jsonl"))[0].id
     ledger.add_requests(other, [request("x", 2), request("y", 3)])
     assert ledger.unneeded([1, 2, 3, 77]) == [77]
-    ledger.end_job(job, JobState.CANCELLED)
+    Ledger.cancel(StateDir(tmp_path), job)
     ledger.commit("w", [done(3)])
     assert ledger.unneeded([1, 2, 3]) == [1, 3]
 
 
-def test_while_a_job_reads_its_input_again_it_may_need_any_row(ledger: Ledger, job: int) -> None:
+def test_while_a_job_reads_its_input_again_it_may_need_any_row(ledger: Ledger, job: int, tmp_path: Path) -> None:
     ledger.add_requests(job, [request("a", 1)])
     ledger.reset_intake(job)
     assert ledger.unneeded([1]) == []
-    ledger.end_job(job, JobState.CANCELLED)
+    Ledger.cancel(StateDir(tmp_path), job)
     assert ledger.unneeded([1]) == [1]
 
 

@@ -23,7 +23,7 @@ def claimed(*rows: int, job: int = 7) -> tuple[Legacy, list[int]]:
 
 def test_only_rows_that_were_sent_wait_and_know_their_job() -> None:
     legacy, others = claimed(1, 2, 4)
-    assert (others, 1 in legacy, 3 in legacy, legacy.workers()) == ([4], True, False, {"a", "b"})
+    assert (others, legacy.unclaimed("b", {"b-1"}), legacy.workers()) == ([4], [3], {"a", "b"})
     assert legacy.heard("a", {"a-1"})[0] == {"a-1": [row(1).of_job(7)]}
 
 
@@ -45,7 +45,7 @@ def test_a_report_shows_that_its_rows_were_there() -> None:
     legacy, _ = claimed(2, 3)
     assert {shard: ids(rows) for shard, rows in legacy.told("b", [2, 9]).items()} == {"b-1": [2]}
     assert legacy.told("a", [3]) == {}, "it was never sent there"
-    assert 3 in legacy
+    assert legacy.heard("b", {"b-1"})[0] == {"b-1": [row(3).of_job(7)]}
 
 
 def test_a_row_reported_before_a_job_wants_it_is_as_any_other() -> None:
@@ -57,10 +57,8 @@ def test_a_row_reported_before_a_job_wants_it_is_as_any_other() -> None:
 def test_a_row_that_two_jobs_want_is_kept_for_the_first_and_for_the_other_when_that_is_dropped() -> None:
     legacy, _ = claimed(1)
     assert legacy.claim(8, [row(1)]) == ([], [row(1)])
-    legacy.drop(8)
-    assert 1 in legacy
-    legacy.drop(7)
-    assert 1 not in legacy
+    assert legacy.drop(8) == []
+    assert legacy.drop(7) == [1]
     assert legacy.claim(8, [row(1)]) == ([], [])
     assert legacy.heard("a", {"a-1"})[0] == {"a-1": [row(1).of_job(8)]}
 
@@ -69,7 +67,13 @@ def test_rows_that_no_job_claimed_are_known_until_their_worker_has_them_no_more(
     legacy, _ = claimed(3)
     legacy.heard("a", {"a-1"})
     assert (legacy.unclaimed("a", {"a-1"}), legacy.unclaimed("b", {"b-1"})) == ([1], [2])
-    legacy.forget([1])
+    legacy.forget("a", [1])
     legacy.heard("b", ())
     assert (legacy.unclaimed("a", {"a-1"}), legacy.unclaimed("b", {"b-1"}), len(legacy)) == ([], [], 0)
     assert legacy.claim(7, [row(1), row(2)]) == ([row(1), row(2)], [])
+
+
+def test_a_row_called_off_at_one_worker_is_still_with_another() -> None:
+    legacy = Legacy(SENT)
+    legacy.forget("a", legacy.unclaimed("a", {"a-2"}))
+    assert (legacy.unclaimed("a", {"a-2"}), legacy.unclaimed("b", {"b-1"})) == ([], [2, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -67,10 +68,11 @@ class Coordinator:
         first = [row for some in self.controller.ledger.open_rows(self.run.job.id) for row in some][:rows]
         self.controller.claim(self.run.job.id, first)
 
-    def add_job(self, *rows: int) -> JobRun:
+    def add_job(self, *rows: int, priority: int = 0, model: str = "/models/tiny") -> JobRun:
         """Another job that needs these rows."""
         ledger = self.controller.ledger
-        job = ledger.begin_job(spec(output=f"/other-{len(self.controller.runs)}.jsonl"))[0]
+        wanted = replace(spec(output=f"/other-{len(ledger.jobs())}.jsonl"), model=model)
+        job = ledger.begin_job(wanted, priority=priority)[0]
         ledger.add_requests(job.id, [request(f"x{row}", row) for row in rows])
         run = JobRun(job, ledger, lambda *_, **__: (), feed=None, claim=self.controller.claim)
         run.take_up()

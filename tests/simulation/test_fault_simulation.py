@@ -111,7 +111,7 @@ def test_a_coordinator_that_takes_nothing_over_is_found_out(folder: Path, monkey
 def test_a_job_that_does_not_get_back_what_it_left_to_another_is_found_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(JobRun, "reclaim", lambda *_: None)
+    monkeypatch.setattr(JobRun, "regain", lambda *_: None)
     assert "I7" in found_out(folder)
 
 
