@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from textwrap import wrap
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
@@ -73,7 +75,7 @@ def lines(
     made = [
         *top,
         ("", _PLAIN),
-        *_jobs(snapshot.jobs, cost_per_million(snapshot, tariff), room.jobs, width),
+        *_jobs(snapshot.jobs, cost_per_million(snapshot, tariff), room.jobs, width, below=height is None),
         ("", _PLAIN),
         *_macs(snapshot.macs, room.macs, width),
         *_events(snapshot, room.events),
@@ -140,7 +142,12 @@ def _joined(cells: Sequence[str]) -> str:
 # -- jobs ------------------------------------------------------------------------------------------
 
 
-def _jobs(jobs: Sequence[JobLine], cost: float | None, room: int, width: int) -> Iterator[tuple[str, str]]:
+def _jobs(
+    jobs: Sequence[JobLine], cost: float | None, room: int, width: int, *, below: bool
+) -> Iterator[tuple[str, str]]:
+    """The table; why a job failed stands `below` it in full, or as far as there is room beside its state."""
+    reasons = [(job, f"job {job.id} {job.state}: {printable(job.error)}") for job in jobs if below and job.error]
+    jobs = [replace(job, error="") for job in jobs] if below else jobs
     ordered = list(jobs)
     if room < len(jobs):
         ordered.sort(key=lambda job: _JOB_ORDER.get(job.state, len(_JOB_ORDER)))
@@ -149,6 +156,9 @@ def _jobs(jobs: Sequence[JobLine], cost: float | None, room: int, width: int) ->
     more = more if jobs else "no jobs: `fleet submit` gives the fleet one"
     styles = [_JOB_STYLES.get(job.state, _PLAIN) for job in ordered]
     yield from _section(job_columns(ordered, cost), styles, room, width, more)
+    for job, reason in reasons:
+        for line in wrap(reason, width, subsequent_indent=" " * len(GAP)):
+            yield line, _JOB_STYLES.get(job.state, _PLAIN)
 
 
 def job_columns(jobs: Sequence[JobLine], cost: float | None) -> list[Column]:
@@ -229,8 +239,9 @@ def mac_columns(macs: Sequence[MacLine]) -> list[Column]:
 
 
 def _speed(mac: MacLine) -> str:
-    """A dash before it has worked: a 0 would tell of a Mac that came to a stop."""
-    if mac.measured_tps and not mac.output_tps and not mac.rows_done:
+    """A dash before it has worked with this model: a 0 would tell of a Mac that came to a stop."""
+    unknown = not mac.rows_done if mac.measured_tps else mac.state is MacState.WORKING
+    if unknown and not mac.output_tps:
         return "-"
     return _against(mac.output_tps, mac.measured_tps)
 

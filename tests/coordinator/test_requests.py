@@ -62,9 +62,10 @@ def test_what_to_set_such_a_field_to_is_said_word_for_word() -> None:
     assert told == 'response_format: an object is not done here: leave it out or set it to {"type": "text"}'
 
 
-def test_a_text_file_keeps_its_name_whatever_field_holds_an_id_elsewhere() -> None:
+@pytest.mark.parametrize("task", list(Task))
+def test_a_text_file_keeps_its_name_whatever_field_holds_an_id_elsewhere(task: Task) -> None:
     record = Record(source=SOURCE, value={"text": "A"}, text_field="text", name="a.txt")
-    options = IntakeOptions(task=Task.SUMMARIZE, model="m", id_field="nr", text_field="body")
+    options = IntakeOptions(task=task, model="m", id_field="nr", text_field="body")
     request = parse(record, 1, options, Counter())
     assert (request.custom_id, request.error, request.extra, request.made_id) == ("a.txt", None, "", False)
 

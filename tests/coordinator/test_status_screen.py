@@ -75,6 +75,12 @@ def test_a_mac_that_has_not_worked_yet_has_no_speed_and_one_that_came_to_a_stop_
     assert column.cells == ("-", "0/100", "3/100")
 
 
+def test_until_the_present_model_has_shown_its_speed_there_is_a_dash() -> None:
+    anew = replace(mac(0), output_tps=0.0, measured_tps=0.0, rows_done=7)
+    (column,) = [column for column in mac_columns((anew,)) if column.title == "TOK/S"]
+    assert column.cells == ("-",)
+
+
 def test_of_thirty_macs_those_in_trouble_come_first_and_the_rest_is_counted() -> None:
     text = shown(fleet(30), 80, 24)
     rest = next(line for line in text if "more Macs" in line)
@@ -132,9 +138,19 @@ def test_wide_letters_are_counted_as_wide() -> None:
 
 
 def test_a_failed_job_says_why_as_far_as_there_is_room() -> None:
-    text = shown(fleet(1, jobs=4), 200)
+    text = shown(fleet(1, jobs=4), 200, 50)
     assert "failed: no worker can load the model: mini has 16 GB" in line_of("4", text)
-    assert "failed: n" in line_of("4", shown(fleet(1, jobs=4), 80))
+    assert "failed: n" in line_of("4", shown(fleet(1, jobs=4), 80, 50))
+
+
+def test_printed_below_each_other_why_a_job_failed_stands_below_the_jobs_whole() -> None:
+    # It made the column of states, and every line, as long as itself.
+    text = shown(fleet(1, jobs=4), 40)
+    at = text.index(line_of("4", text))
+    assert " ".join(text[at + 1].split() + text[at + 2].split()) == (
+        "job 4 failed: no worker can load the model: mini has 16 GB"
+    )
+    assert "no worker" not in line_of("4", shown(fleet(1, jobs=4), 200))
 
 
 def test_costs_are_those_of_the_macs_at_work() -> None:
