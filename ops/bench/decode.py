@@ -169,7 +169,7 @@ def _summary(runs: Sequence[Run]) -> dict[str, Any]:
 def _median(values: Sequence[float]) -> tuple[float, float]:
     """The median, and the range as a share of it."""
     median = statistics.median(values)
-    return median, (max(values) - min(values)) / median
+    return median, (max(values) - min(values)) / median if median else 0.0  # the limit takes no time of its own
 
 
 def _equal(runs: dict[str, list[Run]]) -> str:
