@@ -70,7 +70,8 @@ def ask(fleet: ApiFleet) -> Asker:
 def left(fleet: ApiFleet) -> list[Path]:
     """Everything in the folder of uploads."""
     # os.walk passes over a folder that goes while it looks
-    return [Path(at) / name for at, *names in os.walk(fleet.state.root / "uploads") for name in sum(names, [])]
+    tree = os.walk(fleet.state.root / "uploads")
+    return [Path(at) / name for at, folders, files in tree for name in (*folders, *files)]
 
 
 @pytest.mark.parametrize(
