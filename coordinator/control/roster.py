@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from coordinator.control.job_run import JobRun
 from coordinator.control.member import Member
+from coordinator.records import OpenRow
 from coordinator.scheduling.assignments import Assignments
 from coordinator.scheduling.fleet_view import WorkerView
 from coordinator.scheduling.picture import worker_view
@@ -20,6 +21,15 @@ class Roster:
         #: by id; a job that ended or is given up is here no more
         self.runs: dict[int, JobRun] = {}
         self.assignments = Assignments()
+
+    def return_unbegun(self, rows: Iterable[OpenRow]) -> None:
+        """Rows that no worker has begun with are in the pools again, among the rest."""
+        pools: dict[int, list[OpenRow]] = {}
+        for row in rows:
+            pools.setdefault(row.job, []).append(row)
+        for job, some in pools.items():
+            self.runs[job].backlog.add(some)
+            self.regain([row.id for row in some])
 
     def regain(self, rows: Collection[int]) -> None:
         """Rows came back, to the pool of the job that had them, or nowhere: the jobs that had left them to it have

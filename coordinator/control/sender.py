@@ -137,10 +137,7 @@ class Sender:
         rows = tuple(row for flight in plain for row in flight.rows if row not in running)
         if rows:
             self._dispatch.control(member.id, Cancel(rows=rows))
-        released = assignments.release(rows, member.id)
-        for row in released:
-            self._roster.runs[row.job].backlog.add([row])
-        self._roster.regain([row.id for row in released])
+        self._roster.return_unbegun(assignments.release(rows, member.id))
 
     def _trials(self) -> list[Addressed]:
         """Suspects: each trial for a worker that they crashed least, and of those the one that has fewest trials,
@@ -172,9 +169,9 @@ class Sender:
         """The shards of these rows, which are in flight from here on; rows in flight for another job, or on trial
         there, are left to it."""
         assignments = self._roster.assignments
-        free = rows if copy else [row for row in rows if not self._faults.taken(row.id)]
-        run.leave(row for row in rows if not copy and self._faults.taken(row.id))
-        for load in run.loads(free, exclusive=exclusive):
+        taken = set() if copy else {row.id for row in rows if self._faults.taken(row.id)}
+        run.leave(row for row in rows if row.id in taken)
+        for load in run.loads([row for row in rows if row.id not in taken], exclusive=exclusive):
             shard = load.named(member.shard_id())
             flight = Flight(
                 id=shard.id, worker=member.id, job=run.job.id, rows=load.rows, exclusive=exclusive, copy=copy

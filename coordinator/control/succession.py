@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from operator import attrgetter
 
 from coordinator.control.member import Member, Presence
 from coordinator.control.roster import Roster
@@ -16,8 +14,6 @@ from coordinator.scheduling.picture import weigh
 from fleet.messages import Crashed, Finished, Message, Returned
 
 log = logging.getLogger(__name__)
-
-_job = attrgetter("job")
 
 
 class Succession:
@@ -49,9 +45,7 @@ class Succession:
             elif member.beat is not None:
                 held, free = self._legacy.heard(worker, frozenset(member.beat.shards))
                 self._adopt(member, held)
-                for job, rows in groupby(sorted(free, key=_job), key=_job):
-                    self._roster.runs[job].backlog.add(rows)
-                self._roster.regain([row.id for row in free])
+                self._roster.return_unbegun(free)
         return lost
 
     def told(self, member: Member, messages: Iterable[Message]) -> None:

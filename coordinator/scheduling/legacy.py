@@ -72,7 +72,8 @@ class Legacy:
             else:
                 continue
             del self._waiting[row.id]
-        self.forget(worker, [id for id, places in self._sent.items() if places.get(worker) not in shards])
+        gone = [id for id, places in self._sent.items() if worker in places and places[worker] not in shards]
+        self.forget(worker, gone)
         return held, free
 
     def drop(self, job: int) -> list[int]:
@@ -89,7 +90,7 @@ class Legacy:
         """A worker has none of these, which no job has claimed."""
         for id in rows:
             places = self._sent[id]
-            places.pop(worker, None)
+            del places[worker]
             if not places:
                 del self._sent[id]
 
